@@ -1,0 +1,281 @@
+"""Files with a fixed form: strict models, YAML and JSON in and out, digests. The only door to yaml."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from patchq.errors import Invalid, Prevented, Problem
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 20
+MAX_ALIASES = 16
+
+Location = tuple[str | int, ...]
+
+
+class Document(BaseModel):
+    """Base of every model that is read from or written to a file: frozen, strict, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+Model = TypeVar("Model", bound=Document)
+
+
+def sha256(data: bytes) -> str:
+    """The SHA-256 of `data`, 64 lower-case hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """The SHA-256 of a file's bytes, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while piece := stream.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def read_regular(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """The bytes of a regular file of at most `limit` bytes; never through a link, a FIFO or a device.
+
+    Raises `Invalid` for anything else and `Prevented` where the machine says no.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise Invalid("there is no such file", where=str(path)) from None
+    except OSError as error:
+        if path.is_symlink():
+            raise Invalid("is a symbolic link; a plain file is due", where=str(path)) from error
+        raise Prevented(f"cannot be read: {error.strerror}", where=str(path)) from error
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Invalid("is not a plain file", where=str(path))
+        if status.st_size > limit:
+            raise Invalid(f"has {status.st_size} bytes; at most {limit} are allowed", where=str(path))
+        return stream.read()
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` in one step: a crash leaves the old bytes or the new ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def to_json(value: Any) -> bytes:
+    """The one JSON form of patchq's files: sorted keys, two spaces, one newline at the end."""
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode(
+        "utf-8", "backslashreplace"
+    )
+
+
+def load_json(path: Path, model: type[Model], limit: int = 64 * MAX_BYTES) -> Model:
+    """Read a JSON file into `model`; raises `Invalid` with every problem of the file."""
+    return parse_json(read_regular(path, limit), model, str(path))
+
+
+def parse_json(data: bytes, model: type[Model], where: str) -> Model:
+    """Like `load_json` for bytes; `where` names their source in messages."""
+    try:
+        value = json.loads(data, object_pairs_hook=_unique_pairs)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"is not JSON: {error}", where=where) from error
+    return validate(value, model, where, {})
+
+
+def load_yaml(path: Path, model: type[Model]) -> Model:
+    """Read a YAML file into `model`; raises `Invalid` with every problem of the file and its line."""
+    return parse_yaml(read_regular(path), model, str(path))
+
+
+def parse_yaml(data: bytes, model: type[Model], where: str) -> Model:
+    """Like `load_yaml` for bytes; `where` names their source in messages."""
+    lines: dict[Location, int] = {}
+    problems: list[Problem] = []
+    value = _build(_compose(data, where), (), lines, problems, where)
+    if problems:
+        raise Invalid(problems)
+    return validate({} if value is None else value, model, where, lines)
+
+
+def validate(value: Any, model: type[Model], where: str, lines: dict[Location, int]) -> Model:
+    """Check `value` (JSON types) against `model`; `lines` says on which line each location stands."""
+    try:
+        return model.model_validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        raise Invalid([_problem(dict(item), model, where, lines) for item in error.errors()]) from None
+    except ValueError as error:
+        raise Invalid(f"is not plain data: {error}", where=where) from error
+
+
+def nearest(name: str, known: Iterator[str] | list[str]) -> str:
+    """A hint that names the entry of `known` most like `name`, or all of them when they are few."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(options)}" if 0 < len(options) <= 12 else ""
+
+
+def _compose(data: bytes, where: str) -> yaml.Node | None:
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise Invalid("begins with a byte order mark; save it as plain UTF-8", where=f"{where}:1")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise Invalid("is not UTF-8", where=f"{where}:{line}") from error
+    loader = yaml.SafeLoader(text)
+    try:
+        _limit_events(text, where)
+        node: yaml.Node | None = loader.get_single_node()
+        return node
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{where}:{mark.line + 1}" if mark else where
+        raise Invalid(f"is not YAML: {error.problem or error.context}", where=place) from None
+    except yaml.YAMLError as error:
+        raise Invalid(f"is not YAML: {str(error).splitlines()[0]}", where=where) from None
+    finally:
+        loader.dispose()
+
+
+def _limit_events(text: str, where: str) -> None:
+    """Refuse depth and aliases before a recursive composer meets them."""
+    depth = aliases = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            depth += 1
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            aliases += 1
+        if depth > MAX_DEPTH or aliases > MAX_ALIASES:
+            what = f"is nested more than {MAX_DEPTH} deep" if depth > MAX_DEPTH else "has too many aliases"
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise Invalid(what, where=f"{where}:{line}")
+
+
+_KINDS = ("str", "int", "float", "bool", "null", "map", "seq")
+_PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in _KINDS)
+
+
+def _build(
+    node: yaml.Node | None, at: Location, lines: dict[Location, int], problems: list[Problem], where: str
+) -> Any:
+    if node is None:
+        return None
+    line = node.start_mark.line + 1
+    lines.setdefault(at, line)
+    if node.tag not in _PLAIN_TAGS:
+        if node.tag == "tag:yaml.org,2002:timestamp":
+            return str(node.value)
+        problems.append(Problem(f"the tag {node.tag} is not allowed", f"{where}:{line}"))
+        return None
+    if isinstance(node, yaml.MappingNode):
+        return _build_mapping(node, at, lines, problems, where)
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(item, (*at, i), lines, problems, where) for i, item in enumerate(node.value)]
+    constructor = yaml.SafeLoader("")
+    try:
+        return constructor.construct_object(node)
+    except (ValueError, yaml.YAMLError):
+        problems.append(Problem(f"cannot read the value {node.value!r}", f"{where}:{line}"))
+        return None
+
+
+def _build_mapping(
+    node: yaml.MappingNode, at: Location, lines: dict[Location, int], problems: list[Problem], where: str
+) -> dict[str, Any]:
+    built: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            problems.append(Problem("a key has to be a plain word", f"{where}:{line}"))
+            continue
+        key = str(key_node.value)
+        if key in built:
+            problems.append(Problem(f"the key {key!r} stands here a second time", f"{where}:{line}"))
+        here = (*at, key)
+        lines[here] = line
+        built[key] = _build(value_node, here, lines, problems, where)
+    return built
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    built = dict(pairs)
+    if len(built) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return built
+
+
+def _problem(item: dict[str, Any], model: type[Document], where: str, lines: dict[Location, int]) -> Problem:
+    at: Location = item["loc"]
+    line = next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), None)
+    place = f"{where}:{line}" if line else where
+    name = ".".join(map(str, at)) or "the document"
+    kind, value = item["type"], item.get("input")
+    if kind == "extra_forbidden":
+        return Problem(f"unknown key {at[-1]!r}", place, nearest(str(at[-1]), _keys_at(model, at[:-1])))
+    if kind == "missing":
+        return Problem(f"the key {name!r} is missing", place)
+    if kind == "string_type" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Problem(f"{name}: YAML reads {value!r} as a number", place, "put it in quotes")
+    message = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    shown = "" if isinstance(value, (dict, list)) or value is None else f", not {value!r}"
+    return Problem(f"{name}: {message}{shown}", place)
+
+
+def _keys_at(model: type[Document], at: Location) -> list[str]:
+    """The keys that `model` knows at a location, as far as plain nesting of models can tell."""
+    current: Any = model
+    for part in at:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            field = current.model_fields.get(str(part))
+            current = field.annotation if field else None
+        else:
+            current = next(iter(reversed(get_args(current))), None)
+        current = _unwrap(current)
+    if isinstance(current, type) and issubclass(current, BaseModel):
+        return [field.alias or name for name, field in current.model_fields.items()]
+    return []
+
+
+def _unwrap(annotation: Any) -> Any:
+    options = [option for option in get_args(annotation) if option is not type(None)]
+    is_optional = type(None) in get_args(annotation)
+    return options[0] if is_optional and options else annotation

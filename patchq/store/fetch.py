@@ -1,0 +1,101 @@
+"""Bringing a baseline commit into the store, once; the source is only read."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchq.errors import Invalid, Prevented
+from patchq.process import Outcome, run
+from patchq.store.git import last_line
+from patchq.store.objects import Store
+
+SCHEMES = ("https", "ssh", "git", "file", "http")
+_STEERING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
+             "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_CEILING_DIRECTORIES", "GIT_CONFIG",
+             "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_REPLACE_REF_BASE", "GIT_GRAFT_FILE",
+             "GIT_SHALLOW_FILE", "GIT_QUARANTINE_PATH")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an upstream's objects come from: a local clone or mirror, or a URL."""
+
+    name: str
+    location: str
+
+    @property
+    def is_local(self) -> bool:
+        return Path(self.location).exists()
+
+
+def check_location(location: str) -> str | None:
+    """Why `location` may not be handed to git, or None: option-like, a remote helper, credentials, a scheme."""
+    if not location or location.startswith("-"):
+        return "is empty or looks like an option"
+    if any(ord(char) < 32 or ord(char) == 127 for char in location):
+        return "holds a control character"
+    if "::" in location.split("/", 1)[0]:
+        return "names a remote helper"
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)", location)
+    if scheme and scheme[1].lower() not in SCHEMES:
+        return f"has the scheme {scheme[1]!r}; allowed are {', '.join(SCHEMES)}"
+    if scheme and re.search(r":[^@]*@", scheme[2]):
+        return "holds a password; leave that to git's credential helper"
+    return None
+
+
+def keep_ref(commit: str) -> str:
+    """The ref that holds a baseline in the store: its being there says that the commit is complete."""
+    return f"refs/patchq/baseline/{commit}"
+
+
+def is_complete(store: Store, commit: str) -> bool:
+    """Whether the store has the commit with all of its tree."""
+    return store.git.try_run(("rev-parse", "--verify", "--quiet", keep_ref(commit))).ok
+
+
+def fetch_commit(store: Store, source: Source, commit: str, *, history: bool = False) -> None:
+    """Fetch `commit` (full id) from `source`, shallow unless `history`; nothing happens when it is there.
+
+    A local source is read with no configuration but ours; a network source with the user's own, because
+    proxies and credentials live there. Raises `Prevented` with git's reason.
+    """
+    if is_complete(store, commit) and not (history and _is_shallow(store, commit)):
+        return
+    refused = check_location(source.location)
+    if refused:
+        raise Invalid(f"the source of {source.name} {refused}", where=source.location)
+    location = str(Path(source.location).resolve()) if source.is_local else source.location
+    depth = ("--unshallow",) if history and _is_shallow(store, commit) else () if history else ("--depth=1",)
+    fetch = ("-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-recurse-submodules",
+             *depth, location, f"{commit}:{keep_ref(commit)}")  # fmt: skip
+    outcome = store.git.try_run(fetch) if source.is_local else _fetch_by_network(store, fetch)
+    store.forget()
+    if not outcome.ok:
+        raise Prevented(_reason(source, location, commit, outcome), hint=f"name one: --source {source.name}=PATH|URL")
+
+
+def _fetch_by_network(store: Store, fetch: tuple[str, ...]) -> Outcome:
+    inherited = {key: value for key, value in os.environ.items() if key not in _STEERING}
+    environment = {**inherited, "GIT_DIR": str(store.folder), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    guards = ("-c", "protocol.ext.allow=never", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
+    return run(("git", *guards, *fetch), env=environment, cwd=store.folder, timeout=1800)
+
+
+def _is_shallow(store: Store, commit: str) -> bool:
+    shallow = store.folder / "shallow"
+    return shallow.exists() and commit in shallow.read_text().split()
+
+
+def _reason(source: Source, location: str, commit: str, outcome: Outcome) -> str:
+    what = f"{source.name}: the baseline {commit[:12]} could not be had from {source.location}"
+    config = Path(location) / ("config" if (Path(location) / "HEAD").exists() else ".git/config")
+    if config.is_file() and re.search(r"partialclonefilter|promisor\s*=\s*true", config.read_text(errors="replace"), re.I):
+        return f"{what}: it is a partial clone that lacks file contents"
+    said = outcome.error_text
+    if re.search(r"not our ref|no such ref|couldn't find remote ref|bad object|unadvertised", said):
+        return f"{what}: it has no such commit"
+    return f"{what}: {last_line(outcome)}"

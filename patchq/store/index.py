@@ -1,0 +1,50 @@
+"""A thin index: only the paths that a patch names, written and read in this process.
+
+Format: gitformat-index, version 2, without extensions. Stat fields are zero, which git reads as "look again"
+and `apply --cached` never does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from patchq.errors import Prevented
+from patchq.store.trees import Entry
+
+_HEADER = struct.Struct(">4sLL")
+_ENTRY = struct.Struct(">24xL12x20sH")
+_MAX_NAME = 0xFFF
+_STAGE = 0x3000
+_EXTENDED = 0x4000
+
+
+def write_index(path: Path, entries: Mapping[str, Entry]) -> None:
+    """Write an index that holds `entries` at stage 0."""
+    body = _HEADER.pack(b"DIRC", 2, len(entries))
+    for name in sorted(map(os.fsencode, entries)):
+        entry = entries[os.fsdecode(name)]
+        packed = _ENTRY.pack(int(entry.mode, 8), bytes.fromhex(entry.id), min(len(name), _MAX_NAME)) + name
+        body += packed + b"\0" * (8 - len(packed) % 8)
+    path.write_bytes(body + hashlib.sha1(body, usedforsecurity=False).digest())
+
+
+def read_index(path: Path) -> dict[str, Entry]:
+    """The stage-0 entries of an index of version 2 or 3; raises `Prevented` for any other."""
+    data = path.read_bytes() if path.exists() else _HEADER.pack(b"DIRC", 2, 0)
+    magic, version, count = _HEADER.unpack_from(data)
+    if magic != b"DIRC" or version not in (2, 3):
+        raise Prevented(f"git wrote an index of version {version}; 2 or 3 was expected")
+    entries: dict[str, Entry] = {}
+    at = _HEADER.size
+    for _ in range(count):
+        mode, identity, flags = _ENTRY.unpack_from(data, at)
+        start = at + _ENTRY.size + (2 if flags & _EXTENDED else 0)
+        end = data.index(b"\0", start)
+        if not flags & _STAGE:
+            entries[os.fsdecode(data[start:end])] = Entry(f"{mode:o}", identity.hex())
+        at += (end - at) // 8 * 8 + 8
+    return entries

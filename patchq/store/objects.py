@@ -1,0 +1,177 @@
+"""The store: a bare repository of patchq's own, read and written in this process."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from git import GitDB, Repo
+from gitdb.base import IStream
+from gitdb.exc import BadObject
+
+from patchq.errors import Prevented
+from patchq.store.git import Git, make_home
+from patchq.store.trees import FOLDER, GITLINK, Entry, Tree, format_tree, grow, parse_tree
+
+IDENTITY = "patchq <patchq@invalid>"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The parts of a commit object that patchq reads: ids, and the committer's time as `SECONDS ZONE`."""
+
+    id: str
+    tree: str
+    parents: tuple[str, ...]
+    committed: str
+
+
+class Store:
+    """Objects below `folder`, a bare SHA-1 repository that only patchq writes to.
+
+    Trees and blobs are addressed by id; every write is idempotent, so two processes may share a store.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.git = Git(folder, folder / "home")
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """Open the store at `folder`, making it if it is not there; raises `Prevented` where that fails."""
+        store = cls(folder)
+        try:
+            make_home(store.git.home)
+            if not (folder / "HEAD").exists():
+                store.git.run(("init", "--quiet", "--bare", "--template=", str(folder)))
+        except OSError as error:
+            raise Prevented(f"the store cannot be made: {error.strerror}", where=str(folder)) from error
+        return store
+
+    @cached_property
+    def _database(self) -> GitDB:
+        return Repo(self.folder, odbt=GitDB).odb  # type: ignore[return-value]
+
+    def forget(self) -> None:
+        """Look at the disk again: git itself has added packs."""
+        self.__dict__.pop("_database", None)
+
+    def read(self, identity: str, kind: str) -> bytes:
+        """The content of an object; raises `Prevented` when the store lacks it or it is of another kind."""
+        try:
+            stream = self._database.stream(bytes.fromhex(identity))
+        except (BadObject, ValueError):
+            raise Prevented(f"the store has no {kind} {identity}", where=str(self.folder)) from None
+        if stream.type != kind.encode():
+            raise Prevented(f"{identity} is a {stream.type.decode()}, not a {kind}", where=str(self.folder))
+        content: bytes = stream.read()
+        return content
+
+    def has(self, identity: str) -> bool:
+        """Whether the store holds the object."""
+        return bool(self._database.has_object(bytes.fromhex(identity)))
+
+    def write(self, kind: str, data: bytes) -> str:
+        """Store an object and return its id."""
+        stream = IStream(kind.encode(), len(data), io.BytesIO(data))
+        return str(self._database.store(stream).hexsha.decode())
+
+    def commit(self, identity: str) -> Commit:
+        """Parse a commit object."""
+        headers = self.read(identity, "commit").partition(b"\n\n")[0].decode("utf-8", "surrogateescape")
+        pairs = [line.partition(" ")[::2] for line in headers.splitlines() if not line.startswith(" ")]
+        fields = dict(reversed(pairs))
+        seconds, zone = fields["committer"].rsplit(" ", 2)[-2:]
+        parents = tuple(value for key, value in pairs if key == "parent")
+        return Commit(identity, fields["tree"], parents, f"{seconds} {zone}")
+
+    def write_commit(
+        self, tree: str, parents: Iterable[str], author: str, authored: str, committed: str, message: bytes
+    ) -> str:
+        """Write a commit by patchq's own hand: `author` is `NAME <MAIL>`, times are `SECONDS ZONE`."""
+        lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
+        lines += [f"author {author} {authored}", f"committer {IDENTITY} {committed}", "", ""]
+        return self.write("commit", "\n".join(lines).encode("utf-8", "surrogateescape") + message)
+
+    def folder_entries(self, tree: str) -> dict[str, Entry]:
+        """The direct entries of a tree."""
+        return parse_tree(self.read(tree, "tree"))
+
+    def entries(self, tree: str, paths: Iterable[str]) -> dict[str, Entry]:
+        """What stands in `tree` at each of `paths`: the entry itself, a file where a parent folder was meant,
+        or all that is below it if it is a folder. Paths that are free are left out."""
+        found: dict[str, Entry] = {}
+        cache: dict[str, dict[str, Entry]] = {}
+        for path in paths:
+            self._entries_at(tree, "", path.split("/"), found, cache)
+        return found
+
+    def _entries_at(
+        self,
+        tree: str,
+        prefix: str,
+        parts: list[str],
+        found: dict[str, Entry],
+        cache: dict[str, dict[str, Entry]],
+    ) -> None:
+        if tree not in cache:
+            cache[tree] = self.folder_entries(tree)
+        entry = cache[tree].get(parts[0])
+        if entry is None:
+            return
+        here = prefix + parts[0]
+        if entry.mode != FOLDER:
+            found[here] = entry
+        elif len(parts) > 1:
+            self._entries_at(entry.id, here + "/", parts[1:], found, cache)
+        else:
+            found.update((f"{here}/{path}", below) for path, below in self.walk(entry.id))
+
+    def walk(self, tree: str) -> Iterator[tuple[str, Entry]]:
+        """Every path below `tree` that is not a folder, with its entry."""
+        for name, entry in self.folder_entries(tree).items():
+            if entry.mode == FOLDER:
+                yield from ((f"{name}/{path}", below) for path, below in self.walk(entry.id))
+            else:
+                yield name, entry
+
+    def write_tree(self, files: Iterable[tuple[str, Entry]]) -> str:
+        """Write the trees that hold `files` and return the root's id."""
+        return self._close(grow(files), None)
+
+    def update_tree(self, tree: str, changes: Mapping[str, Entry | None]) -> str:
+        """The tree after `changes` (None: the path goes); folders that become empty go too."""
+        removed = {path for path, entry in changes.items() if entry is None}
+        grown = grow((path, entry) for path, entry in changes.items() if entry is not None)
+        for path in removed:
+            folder = grown
+            *parents, name = path.split("/")
+            for parent in parents:
+                folder = folder.folders.setdefault(parent, Tree())
+            folder.entries.setdefault(name, _GONE)
+        return self._close(grown, tree)
+
+    def _close(self, folder: Tree, base: str | None) -> str:
+        entries = self.folder_entries(base) if base else {}
+        for name, entry in folder.entries.items():
+            entries[name] = entry
+        for name, child in folder.folders.items():
+            before = entries.get(name)
+            below = before.id if before and before.mode == FOLDER else None
+            closed = self._close(child, below)
+            if closed != _EMPTY_TREE:
+                entries[name] = Entry(FOLDER, closed)
+            elif name not in folder.entries:
+                entries[name] = _GONE
+        return self.write("tree", format_tree({n: e for n, e in entries.items() if e is not _GONE}))
+
+    def submodules(self, tree: str) -> dict[str, str]:
+        """Path → commit of every submodule in a tree."""
+        return {path: entry.id for path, entry in self.walk(tree) if entry.mode == GITLINK}
+
+
+_GONE = Entry("0", "0" * 40)
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
