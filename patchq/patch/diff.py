@@ -1,0 +1,111 @@
+"""The diff of a patch: finding where it begins, each change in turn, and no text between them."""
+
+from __future__ import annotations
+
+import re
+
+from patchq.patch.gitdiff import GIT, read_git_change
+from patchq.patch.model import Change
+from patchq.patch.plaindiff import read_plain_change
+from patchq.patch.source import Broken, Source
+
+_PAIR = rb"--- [^\n]*\n\+\+\+ [^\n]*\n@@ -"
+# Where git's apply would see a diff, or a hunk that lost its head.
+_START = re.compile(rb"^(?:diff --git |" + _PAIR + rb"|@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@)", re.MULTILINE)
+_NEXT_FILE = re.compile(rb"^(?:diff --git |" + _PAIR + rb")", re.MULTILINE)
+
+# Lines that other tools write above a file's diff; `diff -ruN`, svn, cvs.
+_PREAMBLE = rb"(?:Index: |={20}|diff -(?!-git |-cc |-combined )|Only in |RCS file: |retrieving revision )"
+_PREAMBLE_END = re.compile(rb"(?:^" + _PREAMBLE + rb"[^\n]*\n)+\Z", re.MULTILINE)
+_FOREIGN = re.compile(rb"^(?!" + _PREAMBLE + rb")[^\r\n]", re.MULTILINE)
+
+_COMBINED = re.compile(rb"^(?:diff --(?:cc|combined) |@@@+ -)", re.MULTILINE)
+_CONTEXT_DIFF = re.compile(rb"^\*\*\* [^\n]*\n--- [^\n]*\n\*{15}", re.MULTILINE)
+_NEXT_MAIL = re.compile(
+    rb"^(?:From [0-9a-f]{7,64} |(?:From|Date|Subject|Author|Description|Origin): )", re.MULTILINE | re.I
+)
+_SIGNATURE = re.compile(rb"^-- ?\r?$", re.MULTILINE)
+_MORE = re.compile(
+    rb"^(?:[ \t+\\@-]|diff |Index: |\*\*\* |GIT binary |Binary files |(?:literal|delta) \d"
+    rb"|(?:rename|copy) (?:from|to) |(?:dis)?similarity index |(?:deleted file|new file|old|new) mode"
+    rb"|index [0-9a-f]+\.\.)",
+    re.MULTILINE,
+)
+_LOOKS_LIKE_DIFF = re.compile(rb"^(?:\+\+\+ [^\n]*\n@@ |@@ -|GIT binary patch|Index: )", re.MULTILINE)
+_PREAMBLE_WINDOW = 64 << 10
+
+
+def find_diff(data: bytes) -> int:
+    """The offset at which the diff begins, with the lines that belong above its first file; `len` if none."""
+    found = _START.search(data)
+    if not found:
+        return len(data)
+    window = max(0, found.start() - _PREAMBLE_WINDOW)
+    above = _PREAMBLE_END.search(data[window : found.start()]) if found[0].startswith(b"---") else None
+    return window + above.start() if above else found.start()
+
+
+def read_changes(source: Source, start: int, strip: int) -> tuple[Change, ...]:
+    """Every change from offset `start` on; what is wrong is taken down in `source`."""
+    _check_kind_of_diff(source, start)
+    changes: list[Change] = []
+    at, previous = start, start
+    while found := _START.search(source.data, at):
+        _check_between(source, previous, found.start())
+        try:
+            change, at = _read_change(source, found.start(), strip)
+            changes.append(change)
+        except Broken as broken:
+            source.refuse(broken.what, broken.at, broken.hint)
+            again = _NEXT_FILE.search(source.data, max(found.start() + 1, broken.at))
+            if not again:
+                return tuple(changes)
+            at = again.start()
+        previous = at
+    if changes:
+        _check_end(source, at)
+    return tuple(changes)
+
+
+def _read_change(source: Source, at: int, strip: int) -> tuple[Change, int]:
+    if source.data.startswith(GIT, at):
+        return read_git_change(source, at, strip)
+    if source.data.startswith(b"--- ", at):
+        return read_plain_change(source, at, strip)
+    raise Broken("a hunk without the names of its file above it", at)
+
+
+def _check_kind_of_diff(source: Source, start: int) -> None:
+    for pattern, what, hint in (
+        (_COMBINED, "a combined diff of a merge cannot be applied", "diff against one parent"),
+        (_CONTEXT_DIFF, "a context diff cannot be applied", "make a unified diff"),
+    ):
+        if found := pattern.search(source.data, 0, start):
+            source.refuse(what, found.start(), hint)
+    lost = _LOOKS_LIKE_DIFF.search(source.data, 0, start) if start == len(source.data) else None
+    if lost and not source.problems:
+        source.refuse("this looks like a diff, but git sees none", lost.start(), "was it cut off?")
+
+
+def _check_between(source: Source, begin: int, end: int) -> None:
+    """Nothing but blank lines and other tools' headings may stand above a change."""
+    mail = _NEXT_MAIL.search(source.data, begin, end)
+    foreign = _FOREIGN.search(source.data, begin, end)
+    if mail:
+        source.refuse(
+            "a second patch begins here; one file holds one patch", mail.start(), "split the file in two"
+        )
+    elif foreign:
+        what = "text between two diffs: is a diff hidden in the message above, or are these two patches?"
+        source.refuse(what, foreign.start(), "a diff quoted in a message has to be indented")
+
+
+def _check_end(source: Source, at: int) -> None:
+    signature = _SIGNATURE.search(source.data, at)
+    more = _MORE.search(source.data, at, signature.start() if signature else len(source.data))
+    mail = _NEXT_MAIL.search(source.data, at)
+    if more:
+        what = "text behind the last change that looks like more of it"
+        source.refuse(what, more.start(), "do the counts of the hunk above agree with its lines?")
+    if mail:
+        source.refuse("a second patch begins here; one file holds one patch", mail.start())

@@ -1,0 +1,97 @@
+"""Hunks of text: `@@ -a,b +c,d @@` and the lines that it promises (git's apply.c `parse_fragment`)."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from patchq.patch.model import Hunk
+from patchq.patch.source import Broken, Source
+
+_HEADER = re.compile(rb"@@ -(\d{1,18})(?:,(\d{1,18}))? \+(\d{1,18})(?:,(\d{1,18}))? @@ ?([^\n]*)\n")
+_PLUS, _MINUS, _SPACE, _NEWLINE, _BACKSLASH = b"+- \n\\"
+_SHORTEST_MARK = 12
+_SECTION = 512
+
+
+def read_hunks(source: Source, at: int) -> tuple[tuple[Hunk, ...], int]:
+    """All hunks that follow each other from `at`, and the offset behind them; raises `Broken`."""
+    hunks = []
+    while source.data.startswith(b"@@ -", at):
+        hunk = _read_hunk(source, at)
+        hunks.append(hunk)
+        at = hunk.end
+    return tuple(hunks), at
+
+
+def _read_hunk(source: Source, at: int) -> Hunk:
+    found = _HEADER.match(source.data, at)
+    if not found:
+        raise Broken("the hunk's header cannot be read", at, "it reads `@@ -LINE,COUNT +LINE,COUNT @@`")
+    old_start, old, new_start, new = (1 if part is None else int(part) for part in found.groups()[:4])
+    end, leading, trailing, added, deleted = _read_body(source, at, found.end(), old, new)
+    if not added and not deleted:
+        raise Broken("the hunk changes nothing", at)
+    section = os.fsdecode(found[5].rstrip(b"\r")[:_SECTION])
+    line = source.line_number(at)
+    return Hunk(old_start, old, new_start, new, section, leading, trailing, added, deleted, line, at, end)
+
+
+def _read_body(source: Source, head: int, at: int, old: int, new: int) -> tuple[int, int, int, int, int]:
+    """Walk over the promised lines: the offset behind them, and what they are.
+
+    One loop over offsets, since it runs once for each line of a patch of any size.
+    """
+    data, size, wanted = source.data, len(source.data), (old, new)
+    leading = trailing = added = deleted = 0
+    while old > 0 or new > 0:
+        after = data.find(b"\n", at) + 1
+        if not after:
+            raise _short(source, head, size, *wanted, truncated=True)
+        kind = data[at]
+        if kind == _PLUS:
+            new -= 1
+            added += 1
+            trailing = 0
+        elif kind == _MINUS:
+            old -= 1
+            deleted += 1
+            trailing = 0
+        elif kind in (_SPACE, _NEWLINE):
+            old -= 1
+            new -= 1
+            trailing += 1
+            leading += not (added or deleted)
+        else:
+            raise _short(source, head, at, *wanted, truncated=False)
+        at = after
+        if at < size and data[at] == _BACKSLASH:
+            at = _skip_mark(data, at, size)
+    if old or new:
+        raise Broken(
+            f"the hunk promises {wanted[0]} old and {wanted[1]} new lines; its lines do not add up to that",
+            head,
+            "make the patch again; counts are not to be edited by hand",
+        )
+    return at, leading, trailing, added, deleted
+
+
+def _skip_mark(data: bytes, at: int, size: int) -> int:
+    """The offset behind a `\\ No newline at end of file` line, in whatever language it was written."""
+    after = data.find(b"\n", at) + 1 or size
+    return after if data.startswith(b"\\ ", at) and after - at >= _SHORTEST_MARK else at
+
+
+def _short(source: Source, head: int, at: int, old: int, new: int, *, truncated: bool) -> Broken:
+    line = source.line_number(head)
+    if truncated:
+        return Broken(
+            f"the patch ends inside the hunk of line {line}, which promises {old} old and {new} new lines",
+            head,
+            "was it cut off, or its last newline lost?",
+        )
+    return Broken(
+        f"the hunk of line {line} promises {old} old and {new} new lines, but this line is none of them",
+        at,
+        "a line of a hunk begins with a blank, + or -; make the patch again",
+    )
