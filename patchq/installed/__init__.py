@@ -1,0 +1,12 @@
+"""Changes to a distribution that lies in site-packages: in place, journaled, and taken back on request.
+
+Hard links are broken rather than written through, so that an environment which shares its files with another
+(or with a cache) leaves that other one alone. Whoever holds the work area's lock may call this room.
+"""
+
+from patchq.installed.changes import FileChange, state
+from patchq.installed.journal import roll_forward
+from patchq.installed.locate import Installation, locate
+from patchq.installed.sink import place, take_back
+
+__all__ = ["FileChange", "Installation", "locate", "place", "roll_forward", "state", "take_back"]
