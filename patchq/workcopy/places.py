@@ -1,0 +1,144 @@
+"""Where work copies stand below WORK/UPSTREAM, and the single steps by which they get there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+
+from patchq.document import sync_folder
+from patchq.errors import Prevented, Refused
+from patchq.workcopy.repository import alternates
+
+_CURRENT = "current"
+_FAILED = "failed"
+_NEW = ".new-"
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """A room for the block to build in, beside `folder`; at the end it becomes `folder` by one rename.
+
+    Whatever ends the block early, the room goes. Rooms that a killed process left are removed first: an owner
+    holds a lock on its room, which the kernel drops with the process.
+    """
+    parent = folder.parent
+    with _named_errors(folder):
+        parent.mkdir(parents=True, exist_ok=True)
+        with _locked(parent):
+            _remove_leftovers(parent)
+            room = parent / f"{_NEW}{secrets.token_hex(8)}"
+            room.mkdir()
+            owner = _lock(room, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            yield room
+            room.rename(folder)
+            sync_folder(parent)
+        finally:
+            shutil.rmtree(room, ignore_errors=True)
+            os.close(owner)
+
+
+def move_current(upstream_folder: Path, commit: str) -> None:
+    """Let `current` name the copy of `commit`, by one atomic step; raises `Prevented` if there is none."""
+    if not (upstream_folder / commit).is_dir():
+        raise Prevented("there is no such work copy", where=str(upstream_folder / commit))
+    link = upstream_folder / f"{_NEW}{_CURRENT}"
+    with _named_errors(upstream_folder / _CURRENT), _locked(upstream_folder):
+        link.unlink(missing_ok=True)
+        link.symlink_to(commit)
+        link.replace(upstream_folder / _CURRENT)
+        sync_folder(upstream_folder)
+
+
+def clear_current(upstream_folder: Path) -> None:
+    """Let `current` name nothing, as before the first apply."""
+    with _named_errors(upstream_folder / _CURRENT), _locked(upstream_folder):
+        (upstream_folder / _CURRENT).unlink(missing_ok=True)
+        sync_folder(upstream_folder)
+
+
+def current(upstream_folder: Path) -> str | None:
+    """The commit whose work copy is `current`, or None; raises `Refused` if it is anything but our link."""
+    link = upstream_folder / _CURRENT
+    try:
+        target = os.readlink(link)  # noqa: PTH115 - Path.readlink would drop a trailing slash
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Refused("is not the link that patchq made", where=str(link)) from error
+    if not re.fullmatch("[0-9a-f]{40}", target):
+        raise Refused(f"points to {target!r}, which is no work copy of patchq", where=str(link))
+    return target
+
+
+def set_aside(folder: Path) -> Path:
+    """Move a copy whose checks failed to `failed/<commit>-<UTC time>`, where git still works on it."""
+    failed = folder.parent / _FAILED
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    place = failed / f"{folder.name}-{stamp}"
+    with _named_errors(folder):
+        borrowers = [listed.parent.parent.parent.relative_to(folder) for listed in _alternates_files(folder)]
+        stores = [_borrowed(folder / borrower) for borrower in borrowers]
+        failed.mkdir(exist_ok=True)
+        folder.rename(place)
+        for borrower, store in zip(borrowers, stores, strict=True):
+            text = os.fsencode(alternates(place / borrower, store))
+            (place / borrower / "objects/info/alternates").write_bytes(text)
+        sync_folder(failed)
+    return place
+
+
+def _alternates_files(folder: Path) -> Iterator[Path]:
+    yield from (folder / ".git").glob("objects/info/alternates")
+    yield from (folder / ".git/modules").glob("**/objects/info/alternates")
+
+
+def _borrowed(git_dir: Path) -> Path:
+    """The store from which a repository borrows."""
+    line = os.fsdecode((git_dir / "objects/info/alternates").read_bytes()).rstrip("\n")
+    return (git_dir / "objects" / line).resolve().parent
+
+
+def _remove_leftovers(parent: Path) -> None:
+    for room in parent.glob(f"{_NEW}*"):
+        with suppress(OSError):
+            owner = _lock(room, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(room, ignore_errors=True)
+            os.close(owner)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Alone in `folder` for the block; all such blocks are short."""
+    owner = _lock(folder.resolve(), fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(owner)
+
+
+def _lock(folder: Path, how: int) -> int:
+    """Lock a folder and return the descriptor that holds the lock until it is closed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, how)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def _named_errors(folder: Path) -> Iterator[None]:
+    """Turn what the machine says no to into one line that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise Prevented(f"cannot be made: {error.strerror or error}", where=str(folder)) from error
