@@ -60,10 +60,11 @@ def read_regular(path: Path, limit: int = MAX_BYTES) -> bytes:
         if path.is_symlink():
             raise Invalid("is a symbolic link; a plain file is due", where=str(path)) from error
         raise Prevented(f"cannot be read: {error.strerror}", where=str(path)) from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise Invalid("is not a plain file", where=str(path))
     with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise Invalid("is not a plain file", where=str(path))
         if status.st_size > limit:
             raise Invalid(f"has {status.st_size} bytes; at most {limit} are allowed", where=str(path))
         return stream.read()
@@ -98,9 +99,7 @@ def sync_folder(folder: Path) -> None:
 
 def to_json(value: Any) -> bytes:
     """The one JSON form of patchq's files: sorted keys, two spaces, one newline at the end."""
-    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode(
-        "utf-8", "backslashreplace"
-    )
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 def load_json(path: Path, model: type[Model], limit: int = 64 * MAX_BYTES) -> Model:

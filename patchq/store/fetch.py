@@ -63,13 +63,13 @@ def fetch_commit(store: Store, source: Source, commit: str, *, history: bool = F
     A local source is read with no configuration but ours; a network source with the user's own, because
     proxies and credentials live there. Raises `Prevented` with git's reason.
     """
-    if is_complete(store, commit) and not (history and _is_shallow(store, commit)):
+    if is_complete(store, commit) and not (history and commit in store.shallow()):
         return
     refused = check_location(source.location)
     if refused:
         raise Invalid(f"the source of {source.name} {refused}", where=source.location)
     location = str(Path(source.location).resolve()) if source.is_local else source.location
-    depth = ("--unshallow",) if history and _is_shallow(store, commit) else () if history else ("--depth=1",)
+    depth = ("--unshallow",) if history and commit in store.shallow() else () if history else ("--depth=1",)
     fetch = ("-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-recurse-submodules",
              *depth, location, f"{commit}:{keep_ref(commit)}")  # fmt: skip
     outcome = store.git.try_run(fetch) if source.is_local else _fetch_by_network(store, fetch)
@@ -81,19 +81,23 @@ def fetch_commit(store: Store, source: Source, commit: str, *, history: bool = F
 def _fetch_by_network(store: Store, fetch: tuple[str, ...]) -> Outcome:
     inherited = {key: value for key, value in os.environ.items() if key not in _STEERING}
     environment = {**inherited, "GIT_DIR": str(store.folder), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    guards = ("-c", "protocol.ext.allow=never", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
+    guards = (
+        "-c",
+        "protocol.ext.allow=never",
+        "-c",
+        "core.hooksPath=/dev/null",
+        "-c",
+        "core.fsmonitor=false",
+    )
     return run(("git", *guards, *fetch), env=environment, cwd=store.folder, timeout=1800)
-
-
-def _is_shallow(store: Store, commit: str) -> bool:
-    shallow = store.folder / "shallow"
-    return shallow.exists() and commit in shallow.read_text().split()
 
 
 def _reason(source: Source, location: str, commit: str, outcome: Outcome) -> str:
     what = f"{source.name}: the baseline {commit[:12]} could not be had from {source.location}"
     config = Path(location) / ("config" if (Path(location) / "HEAD").exists() else ".git/config")
-    if config.is_file() and re.search(r"partialclonefilter|promisor\s*=\s*true", config.read_text(errors="replace"), re.I):
+    if config.is_file() and re.search(
+        r"partialclonefilter|promisor\s*=\s*true", config.read_text(errors="replace"), re.I
+    ):
         return f"{what}: it is a partial clone that lacks file contents"
     said = outcome.error_text
     if re.search(r"not our ref|no such ref|couldn't find remote ref|bad object|unadvertised", said):

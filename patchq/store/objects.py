@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +13,9 @@ from git import GitDB, Repo
 from gitdb.base import IStream
 from gitdb.exc import BadObject
 
-from patchq.errors import Prevented
+from patchq.errors import Prevented, Refused
 from patchq.store.git import Git, make_home
-from patchq.store.trees import FOLDER, GITLINK, Entry, Tree, format_tree, grow, parse_tree
+from patchq.store.trees import FOLDER, GITLINK, Entry, Tree, format_tree, grow, object_id, parse_tree
 
 IDENTITY = "patchq <patchq@invalid>"
 
@@ -36,8 +37,9 @@ class Store:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.git = Git(folder, folder / "home")
+        # git children work elsewhere, so that a relative path would lead them astray.
+        self.folder = folder.absolute()
+        self.git = Git(self.folder, self.folder / "home")
 
     @classmethod
     def open(cls, folder: Path) -> Store:
@@ -46,33 +48,46 @@ class Store:
         try:
             make_home(store.git.home)
             if not (folder / "HEAD").exists():
-                store.git.run(("init", "--quiet", "--bare", "--template=", str(folder)))
+                store.git.run(("init", "--quiet", "--bare", "--template=", str(store.folder)))
         except OSError as error:
             raise Prevented(f"the store cannot be made: {error.strerror}", where=str(folder)) from error
         return store
 
     @cached_property
     def _database(self) -> GitDB:
-        return Repo(self.folder, odbt=GitDB).odb  # type: ignore[return-value]
+        return Repo(self.folder, odbt=GitDB).odb
 
     def forget(self) -> None:
         """Look at the disk again: git itself has added packs."""
         self.__dict__.pop("_database", None)
 
     def read(self, identity: str, kind: str) -> bytes:
-        """The content of an object; raises `Prevented` when the store lacks it or it is of another kind."""
+        """The content of an object, hashed again.
+
+        Raises `Prevented` when the store lacks it or it is of another kind, `Refused` when it is damaged.
+        """
         try:
             stream = self._database.stream(bytes.fromhex(identity))
         except (BadObject, ValueError):
             raise Prevented(f"the store has no {kind} {identity}", where=str(self.folder)) from None
         if stream.type != kind.encode():
             raise Prevented(f"{identity} is a {stream.type.decode()}, not a {kind}", where=str(self.folder))
-        content: bytes = stream.read()
+        try:
+            content: bytes = stream.read()
+        except zlib.error:
+            content = b""
+        if object_id(kind, content) != identity:
+            raise Refused(f"the store's {kind} {identity} is damaged", where=str(self.folder))
         return content
 
     def has(self, identity: str) -> bool:
         """Whether the store holds the object."""
         return bool(self._database.has_object(bytes.fromhex(identity)))
+
+    def shallow(self) -> frozenset[str]:
+        """The commits whose parents are not here: where history ends."""
+        listed = self.folder / "shallow"
+        return frozenset(listed.read_text().split()) if listed.exists() else frozenset()
 
     def write(self, kind: str, data: bytes) -> str:
         """Store an object and return its id."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 FOLDER = "40000"
 GITLINK = "160000"
 SYMLINK = "120000"
+_ENTRY = re.compile(rb"(\d+) ([^\0]+)\0(.{20})", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,7 @@ def blob_id(data: bytes) -> str:
 
 def parse_tree(data: bytes) -> dict[str, Entry]:
     """A tree object's bytes as name → entry, names decoded with surrogateescape."""
-    entries: dict[str, Entry] = {}
-    at = 0
-    while at < len(data):
-        space = data.index(b" ", at)
-        end = data.index(b"\0", space)
-        name = os.fsdecode(data[space + 1 : end])
-        entries[name] = Entry(data[at:space].decode(), data[end + 1 : end + 21].hex())
-        at = end + 21
-    return entries
+    return {os.fsdecode(name): Entry(mode.decode(), identity.hex()) for mode, name, identity in _ENTRY.findall(data)}
 
 
 def format_tree(entries: Mapping[str, Entry]) -> bytes:
