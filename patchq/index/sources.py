@@ -69,9 +69,7 @@ class Search:
         if not self._complaints.said:
             return Prevented(f"{self._wanted}: no configured package index has it", hint=hint or where)
         reasons = "; ".join(dict.fromkeys(self._complaints.said))
-        return Prevented(
-            f"{self._wanted}: not found, and not every package index answered: {reasons}", hint=where
-        )
+        return Prevented(f"{self._wanted}: not found, and not every package index answered: {reasons}", hint=where)
 
 
 class _Complaints(logging.Handler):
@@ -86,7 +84,7 @@ class _Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        if "Client Error(404)" not in message:
+        if record.name == "unearth.collector" and "Client Error(404)" not in message:
             self.said.append(message)
 
 
