@@ -66,19 +66,22 @@ class Store:
 
         Raises `Prevented` when the store lacks it or it is of another kind, `Refused` when it is damaged.
         """
+        found, content = self._raw(identity, kind)
+        if object_id(found, content) != identity:
+            raise Refused(f"the store's {kind} {identity} is damaged", where=str(self.folder))
+        if found != kind:
+            raise Prevented(f"{identity} is a {found}, not a {kind}", where=str(self.folder))
+        return content
+
+    def _raw(self, identity: str, kind: str) -> tuple[str, bytes]:
+        """The kind and content of an object as they stand on the disk; no kind where they are garbled."""
         try:
             stream = self._database.stream(bytes.fromhex(identity))
+            return stream.type.decode(), stream.read()
         except (BadObject, ValueError):
             raise Prevented(f"the store has no {kind} {identity}", where=str(self.folder)) from None
-        if stream.type != kind.encode():
-            raise Prevented(f"{identity} is a {stream.type.decode()}, not a {kind}", where=str(self.folder))
-        try:
-            content: bytes = stream.read()
         except zlib.error:
-            content = b""
-        if object_id(kind, content) != identity:
-            raise Refused(f"the store's {kind} {identity} is damaged", where=str(self.folder))
-        return content
+            return "", b""
 
     def has(self, identity: str) -> bool:
         """Whether the store holds the object."""

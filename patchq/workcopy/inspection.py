@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchq.errors import Prevented
 from patchq.store import Entry, Store, blob_id
 from patchq.store.trees import FOLDER, GITLINK, SYMLINK
 from patchq.workcopy.create import NO_SUBMODULES
@@ -53,15 +54,17 @@ def inspect(
     folder = folder.resolve()
     expected = tuple(repositories(store, folder, commit, submodules))
     walk = _Walk(store, folder, submodules, importable_roots)
-    if folder.is_dir():
+    try:
         descriptor = os.open(folder, _OPEN_FOLDER)
-        try:
-            walk.folder(descriptor, "", store.commit(commit).tree)
-        finally:
-            os.close(descriptor)
-        walk.drift += [drift for repository in expected for drift in check_git(repository)]
-    else:
-        walk.note("", "missing", "there is no such work copy")
+    except (FileNotFoundError, NotADirectoryError):
+        return Inspection((Drift("", "missing", "there is no such work copy"),), ())
+    except OSError as error:
+        raise Prevented(f"cannot be searched: {error.strerror}", where=str(folder)) from error
+    try:
+        walk.folder(descriptor, "", store.commit(commit).tree)
+    finally:
+        os.close(descriptor)
+    walk.drift += [drift for repository in expected for drift in check_git(repository)]
     return Inspection(tuple(sorted(walk.drift)), tuple(sorted(walk.untracked)))
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
-from patchq.document import sync_folder
+from patchq.document import sync_folder, write_atomic
 from patchq.errors import Prevented, Refused
 from patchq.workcopy.repository import alternates
 
@@ -80,30 +80,32 @@ def current(upstream_folder: Path) -> str | None:
 
 def set_aside(folder: Path) -> Path:
     """Move a copy whose checks failed to `failed/<commit>-<UTC time>`, where git still works on it."""
+    folder = folder.resolve()
     failed = folder.parent / _FAILED
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     place = failed / f"{folder.name}-{stamp}"
     with _named_errors(folder):
-        borrowers = [listed.parent.parent.parent.relative_to(folder) for listed in _alternates_files(folder)]
-        stores = [_borrowed(folder / borrower) for borrower in borrowers]
+        stores = dict(_borrowed(folder))
         failed.mkdir(exist_ok=True)
         folder.rename(place)
-        for borrower, store in zip(borrowers, stores, strict=True):
-            text = os.fsencode(alternates(place / borrower, store))
-            (place / borrower / "objects/info/alternates").write_bytes(text)
+        for git_dir, store in stores.items():
+            text = os.fsencode(alternates(place / git_dir, store))
+            write_atomic(place / git_dir / "objects/info/alternates", text)
         sync_folder(failed)
     return place
 
 
-def _alternates_files(folder: Path) -> Iterator[Path]:
-    yield from (folder / ".git").glob("objects/info/alternates")
-    yield from (folder / ".git/modules").glob("**/objects/info/alternates")
+def _borrowed(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Each git directory of a copy, relative to it, with the store that it borrows from.
 
-
-def _borrowed(git_dir: Path) -> Path:
-    """The store from which a repository borrows."""
-    line = os.fsdecode((git_dir / "objects/info/alternates").read_bytes()).rstrip("\n")
-    return (git_dir / "objects" / line).resolve().parent
+    Only where the list of alternates stands in the copy itself: checks have run there, and a link that they
+    left must not be written through.
+    """
+    for listed in (folder / ".git").glob("**/objects/info/alternates"):
+        if listed.resolve() == listed and listed.is_file():
+            objects = listed.parent.parent
+            store = (objects / os.fsdecode(listed.read_bytes()).rstrip("\n")).resolve().parent
+            yield objects.parent.relative_to(folder), store
 
 
 def _remove_leftovers(parent: Path) -> None:
