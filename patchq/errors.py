@@ -26,9 +26,7 @@ class PatchqError(Exception):
     exit_code: ClassVar[int] = 70
 
     def __init__(self, what: str | Iterable[Problem], *, where: str = "", hint: str = "") -> None:
-        self.problems: tuple[Problem, ...] = (
-            (Problem(what, where, hint),) if isinstance(what, str) else tuple(what)
-        )
+        self.problems: tuple[Problem, ...] = (Problem(what, where, hint),) if isinstance(what, str) else tuple(what)
         super().__init__("\n".join(map(str, self.problems)))
 
 

@@ -86,9 +86,7 @@ def members(path: Path) -> Iterator[Member]:
     except (PatchqError, GeneratorExit):
         raise
     except Exception as error:  # a damaged archive makes the readers raise nearly anything
-        raise Invalid(
-            f"is not a readable archive: {error or type(error).__name__}", where=str(path)
-        ) from error
+        raise Invalid(f"is not a readable archive: {error or type(error).__name__}", where=str(path)) from error
 
 
 class _Budget:
@@ -148,14 +146,10 @@ def _tar_members(stream: IO[bytes], budget: _Budget) -> Iterator[Member]:
             raise Invalid("has data after its end", where=budget.where)
 
 
-def _tar_member(
-    header: tarfile.TarInfo, name: str, target: str, stream: IO[bytes], budget: _Budget
-) -> Member:
+def _tar_member(header: tarfile.TarInfo, name: str, target: str, stream: IO[bytes], budget: _Budget) -> Member:
     kind = _KINDS.get(header.type)
     if kind is None:
-        raise budget.refuse(
-            name, f"is {_REFUSED_KINDS.get(header.type, f'of the unknown type {header.type!r}')}"
-        )
+        raise budget.refuse(name, f"is {_REFUSED_KINDS.get(header.type, f'of the unknown type {header.type!r}')}")
     if kind != "file" and header.size:
         raise budget.refuse(name, f"is a {kind} with {header.size} bytes of content")
     data = _content(name, header.size, stream, budget)

@@ -30,13 +30,9 @@ def open_wheel(path: Path) -> tuple[SourceFile, ...]:
     record = _record_of(path, files)
     listed = _listed(files[record].data, f"{path}:{record}")
     unsigned = {record, f"{record}.jws", f"{record}.p7s"}
-    problems = [
-        Problem(f"member {name!r} is a link", str(path)) for name, f in files.items() if f.mode == "120000"
-    ]
+    problems = [Problem(f"member {name!r} is a link", str(path)) for name, f in files.items() if f.mode == "120000"]
     problems += [
-        Problem(f"{name!r} is listed in RECORD, but missing", str(path))
-        for name in listed
-        if name not in files
+        Problem(f"{name!r} is listed in RECORD, but missing", str(path)) for name in listed if name not in files
     ]
     for name in sorted(files.keys() - unsigned):
         if name not in listed:

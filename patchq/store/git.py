@@ -13,7 +13,7 @@ from patchq.process import Outcome, run
 
 # git 2.25 does not know GIT_CONFIG_GLOBAL, so that the private home has to hold the file; `safe.directory` is
 # for `upload-pack` of a source that somebody else owns, which no command-line setting reaches.
-GLOBAL_CONFIG = "[safe]\n\tdirectory = *\n[protocol \"ext\"]\n\tallow = never\n"
+GLOBAL_CONFIG = '[safe]\n\tdirectory = *\n[protocol "ext"]\n\tallow = never\n'
 
 _FIXED = (
     "-c", "core.hooksPath=/dev/null",

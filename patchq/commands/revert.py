@@ -1,0 +1,68 @@
+"""`revert`: takes the last apply of a target back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patchq.commands.place import Place, last_apply
+from patchq.commands.sinks import Installed
+from patchq.errors import Refused
+from patchq.installed import roll_forward
+from patchq.lock import load_lock
+from patchq.queue.host import Host
+from patchq.record import Evidence, Record, list_records, write_record
+from patchq.report import Report, State, Step
+from patchq.store import Store
+from patchq.workarea import WorkArea
+from patchq.workcopy import clear_current, current, move_current
+
+
+def revert(place: Place, target: str, *, wait: float = 0) -> Report:
+    """Point `current` back to the copies of the apply before, and put installed files back.
+
+    No work copy is changed or removed; raises `Refused` where there is nothing to take back.
+    """
+    area = place.area(target)
+    applied = last_apply(area, target)
+    if applied is None:
+        raise Refused(f"nothing was applied for {target} on this host", where=str(area.root))
+    with area.locked("revert", wait):
+        roll_forward(area.journals)
+        lock = load_lock(place.queue)
+        locked = lock.of(target, applied.variant)
+        installed = Installed(place, target, locked, area, Store(area.store), Host.here(area.root))
+        steps = list(installed.reverted())
+        steps += _copies(place, target, area, _before(area, target, applied))
+        report = Report("revert", tuple(steps), {"target": target, "work": str(area.root)})
+        write_record(area.records, report, Evidence(), target=target, variant=applied.variant, lock=lock.digest)
+    return report
+
+
+def _before(area: WorkArea, target: str, applied: Record) -> Record | None:
+    """The last good apply of the target that left other copies than `applied`, not counting reverted ones."""
+    goods = [
+        record
+        for record in list_records(area.records)
+        if (record.verb, record.target) == ("apply", target) and record.exit in (0, 4) and record.began < applied.began
+    ]
+    return next((record for record in reversed(goods) if _commits(record) != _commits(applied)), None)
+
+
+def _commits(record: Record) -> dict[str, str]:
+    return {name: facts["commit"] for name, facts in record.facts.get("patches", {}).items()}
+
+
+def _copies(place: Place, target: str, area: WorkArea, before: Record | None) -> Iterator[Step]:
+    commits = _commits(before) if before else {}
+    for name, use in place.queue.target(target).upstreams.items():
+        if use.sink != "work-copy":
+            continue
+        folder, now, then = area.upstream(name), current(area.upstream(name)), commits.get(name)
+        if then and area.copy(name, then).is_dir() and then != now:
+            move_current(folder, then)
+            yield Step("current", State.PASSED, f"is {then[:12]} again", name)
+        elif now:
+            clear_current(folder)
+            yield Step("current", State.PASSED, "names nothing any more: there was no apply before", name)
+        else:
+            yield Step("current", State.NOTE, "named nothing", name)

@@ -1,0 +1,76 @@
+"""`status`: the queue at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patchq.commands.place import Place, last_apply
+from patchq.errors import Invalid, PatchqError
+from patchq.lock import differences, load_lock
+from patchq.queue.selection import select, selections
+from patchq.report import Report, State, Step
+from patchq.workcopy import current
+
+
+def status(place: Place) -> Report:
+    """Which patch is in which target, whether the lock is fresh, and what was applied on this host."""
+    queue = place.queue
+    steps = [_lock(place)]
+    steps += [step for target in queue.targets for step in _applied(place, target)]
+    table = {
+        selection.key: {choice.queued.name: choice.reason if choice.chosen else "" for choice in selection.choices}
+        for selection in selections(queue)
+    }
+    matrix = {
+        queued.name: {
+            target: _mark(place, target, name, queued.name)
+            for target, use in queue.targets.items()
+            if name in use.upstreams
+        }
+        for name, upstream in queue.upstreams.items()
+        for queued in upstream.patches
+    }
+    data = {"queue": str(place.root), "name": queue.settings.name, "matrix": matrix, "selections": table,
+            "variants": {name: variant.description for name, variant in queue.variants.items()}}  # fmt: skip
+    return Report("status", tuple(steps), data)
+
+
+def _mark(place: Place, target: str, upstream: str, patch: str) -> str:
+    """`in`, `out`, or the variants that take the patch."""
+    if _takes(place, target, None, upstream, patch):
+        return "in"
+    variants = [name for name in place.queue.variants if _takes(place, target, name, upstream, patch)]
+    return "+" + ",".join(variants) if variants else "out"
+
+
+def _takes(place: Place, target: str, variant: str | None, upstream: str, patch: str) -> bool:
+    return patch in [queued.name for queued in select(place.queue, target, variant, upstream).chosen]
+
+
+def _lock(place: Place) -> Step:
+    try:
+        stale = list(differences(place.queue, load_lock(place.queue)))
+    except PatchqError as error:
+        return Step("lock", State.WARNING, error.problems[0].what, hint=error.problems[0].hint)
+    if stale:
+        return Step("lock", State.WARNING, f"stale: {len(stale)} files differ from it",
+                    detail=tuple(map(str, stale)), hint="run: patchq lock")  # fmt: skip
+    return Step("lock", State.PASSED, "fresh")
+
+
+def _applied(place: Place, target: str) -> Iterator[Step]:
+    try:
+        area = place.area(target)
+    except Invalid as error:
+        yield Step(target, State.NOTE, f"no work area on this host: {error.problems[0].what}")
+        return
+    record = last_apply(area, target)
+    if record is None:
+        yield Step(target, State.NOTE, "not applied on this host", data={"work": str(area.root)})
+        return
+    copies = {name: current(area.upstream(name)) for name in place.queue.target(target).upstreams}
+    shown = ", ".join(f"{name} {commit[:12]}" for name, commit in copies.items() if commit)
+    missing = record.not_run()
+    yield Step(target, State.NOTE, f"applied {record.began} (exit {record.exit}): {shown or 'nothing placed'}",
+               detail=tuple(f"not run: {name}" for name in missing),
+               data={"work": str(area.root), "record": record.id, "current": copies})  # fmt: skip

@@ -1,0 +1,114 @@
+"""Why a patch does not apply: the hunk, what was expected and found, and who is responsible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from patchq.engine import Base, Engine, Placed
+from patchq.patch import Patch, conflict_view
+from patchq.queue.load import QueuedPatch
+from patchq.queue.selection import Selection
+from patchq.store.apply import Applied
+
+_MAX_MISSING = 3
+_MAX_CANDIDATES = 12
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Where a patch failed, in lines for people, and the one thing that is responsible."""
+
+    detail: tuple[str, ...]
+    responsible: str
+
+
+def explain(engine: Engine, base: Base, selection: Selection, placed: Sequence[Placed], failed: Placed) -> Cause:
+    """Explain the conflict of one step among the steps of its selection."""
+    patch, done = failed.queued.patch, failed.applied
+    assert patch and done
+    detail = [*done.errors]
+    for path, line in done.failed[:3]:
+        detail += _hunk(engine, patch, failed.tree, path, line)
+    return Cause(tuple(detail), _responsible(engine, base, selection, placed, failed, patch))
+
+
+def _hunk(engine: Engine, patch: Patch, tree: str, path: str, line: int) -> list[str]:
+    view = conflict_view(patch, path, line)
+    if view is None:
+        return []
+    entry = engine.store.entries(tree, [path]).get(path)
+    found = engine.store.read(entry.id, "blob").split(b"\n") if entry else []
+    rows = [f"{path}: hunk at line {line}{f' ({view.section.strip()})' if view.section.strip() else ''}"]
+    for number, expected in view.expected:
+        there = found[number - 1].decode("utf-8", "replace") if number <= len(found) else "(end of file)"
+        if there != expected.rstrip("\n"):
+            rows.append(f"  line {number}: expected {expected.rstrip()!r}")
+            rows.append(f"  line {number}: found    {there.rstrip()!r}")
+            break
+    return rows
+
+
+def _responsible(
+    engine: Engine, base: Base, selection: Selection, placed: Sequence[Placed], failed: Placed, patch: Patch
+) -> str:
+    position = placed.index(failed)
+    missing = _missing_patches(engine, selection, failed, patch)
+    if missing:
+        return "needs " + " or ".join(" with ".join(names) for names in missing) + ", which this selection leaves out"
+    earlier = _breaking_patch(engine, base, placed[:position], patch)
+    if earlier:
+        return f"{earlier} changed these lines before it"
+    return _baseline_difference(engine, base, patch)
+
+
+def _breaking_patch(engine: Engine, base: Base, before: Sequence[Placed], patch: Patch) -> str | None:
+    """The first selected patch after which this one no longer applies; None if it never did."""
+    if not engine.step(patch, base.tree).ok:
+        return None
+    for step in before:
+        if step.ok and not engine.step(patch, step.tree).ok:
+            return step.queued.name
+    return None
+
+
+def _baseline_difference(engine: Engine, base: Base, patch: Patch) -> str:
+    entries = engine.store.entries(base.tree, sorted(patch.paths))
+    for change in patch.changes:
+        if not change.old:
+            continue
+        entry = entries.get(change.old)
+        if entry is None:
+            return f"the baseline has no {change.old}"
+        if change.old_id and set(change.old_id) != {"0"}:
+            if not entry.id.startswith(change.old_id):
+                return f"made for another {change.old} ({change.old_id[:12]}; the baseline has {entry.id[:12]})"
+            return f"{change.old} is the very file that the patch was made for: the patch's text was edited"
+    return "the baseline differs from what the patch was made for"
+
+
+def _missing_patches(engine: Engine, selection: Selection, failed: Placed, patch: Patch) -> list[tuple[str, ...]]:
+    """Minimal sets of excluded earlier patches with which this one applies."""
+    order = [choice.queued.name for choice in selection.choices]
+    own = order.index(failed.queued.name)
+    candidates = [
+        choice.queued
+        for choice in selection.choices[:own]
+        if not choice.chosen and choice.queued.patch and choice.queued.patch.paths & patch.paths
+    ][:_MAX_CANDIDATES]
+    for size in range(1, min(_MAX_MISSING, len(candidates)) + 1):
+        found = [group for group in combinations(candidates, size) if _applies_with(engine, failed.tree, group, patch)]
+        if found:
+            return [tuple(queued.name for queued in group) for group in found]
+    return []
+
+
+def _applies_with(engine: Engine, tree: str, group: Sequence[QueuedPatch], patch: Patch) -> bool:
+    for queued in group:
+        assert queued.patch
+        done: Applied = engine.step(queued.patch, tree)
+        if not done.ok:
+            return False
+        tree = engine.store.update_tree(tree, done.changes)
+    return engine.step(patch, tree).ok

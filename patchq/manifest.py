@@ -1,0 +1,137 @@
+"""What a bundle folder holds, and the check that comes before anything else looks at it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from patchq.document import Document, load_json, read_regular, sha256_file, to_json
+from patchq.errors import Invalid, Problem, Refused
+from patchq.patch import check_path
+from patchq.queue.baseline import CommitId, Sha256
+
+MANIFEST, SUMS = "MANIFEST.json", "SHA256SUMS"
+_LINE = re.compile(r"([0-9a-f]{64})  ([^\n\\]+)")
+
+
+class CarriedCommit(Document):
+    """A git bundle file: `since` is the commit that it builds on, `history` says that nothing is cut off."""
+
+    path: str
+    commit: CommitId
+    since: CommitId | None = None
+    history: bool = False
+
+
+class Requires(Document):
+    """What an incremental bundle leaves out because the receiver of an earlier lock has it."""
+
+    lock: Sha256
+    commits: tuple[CommitId, ...] = ()
+    sdists: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
+    files: dict[str, Sha256] = {}
+
+
+class Manifest(Document):
+    """`MANIFEST.json`. It holds nothing that differs between two builds of one lock."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    patchq: str
+    queue: str
+    target: str
+    lock: Sha256
+    commits: tuple[CarriedCommit, ...] = ()
+    sdists: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
+    requires: Requires | None = None
+
+    def to_bytes(self) -> bytes:
+        """The file's bytes."""
+        return to_json(self.model_dump(by_alias=True, mode="json"))
+
+
+def write_sums(folder: Path) -> None:
+    """Write `SHA256SUMS` over every file of the folder."""
+    sums = {path: sha256_file(folder / path) for path in _files(folder, []) if path != SUMS}
+    (folder / SUMS).write_bytes(format_sums(sums))
+
+
+def format_sums(sums: dict[str, str]) -> bytes:
+    """The text that `sha256sum -c` reads, in the one order that patchq writes."""
+    return "".join(f"{sums[path]}  {path}\n" for path in sorted(sums)).encode()
+
+
+def check_bundle(folder: Path) -> Manifest:
+    """Hold a bundle against its digests, in both directions, and return its manifest.
+
+    Raises `Refused` with every file that is missing, not listed, different, or not a plain file; nothing is read
+    by git, extracted or written before this has passed.
+    """
+    if not folder.is_dir():
+        raise Invalid("is not a bundle: there is no such folder", where=str(folder))
+    problems: list[Problem] = []
+    present = set(_files(folder, problems)) - {SUMS}
+    listed = _read_sums(folder / SUMS, problems)
+    problems += [Problem("is listed but not there", path) for path in sorted(listed.keys() - present)]
+    problems += [Problem("is there but not listed", path) for path in sorted(present - listed.keys())]
+    for path in sorted(listed.keys() & present):
+        if sha256_file(folder / path) != listed[path]:
+            problems.append(Problem("does not have the SHA-256 that is listed", path, "transfer it again"))
+    if MANIFEST not in listed and not problems:
+        problems.append(Problem("is missing", MANIFEST))
+    if problems:
+        raise Refused(problems)
+    manifest = load_json(folder / MANIFEST, Manifest)
+    _check_contents(manifest, present)
+    return manifest
+
+
+def _read_sums(path: Path, problems: list[Problem]) -> dict[str, str]:
+    try:
+        data = read_regular(path, 64 << 20)
+    except Invalid as error:
+        problems.extend(Problem(problem.what, SUMS) for problem in error.problems)
+        return {}
+    sums: dict[str, str] = {}
+    for number, row in enumerate(data.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n"), 1):
+        found = _LINE.fullmatch(row)
+        if not found or found[2] in sums or check_path(found[2]):
+            problems.append(Problem(f"cannot read the line {row[:80]!r}", f"{SUMS}:{number}"))
+        else:
+            sums[found[2]] = found[1]
+    if not problems and format_sums(sums) != data:
+        problems.append(Problem("is not in the form that patchq writes", SUMS))
+    return sums
+
+
+def _files(folder: Path, problems: list[Problem]) -> Iterator[str]:
+    """Paths of the regular files below `folder`; anything else, and names that differ only in case, is a problem."""
+    lowered: dict[str, str] = {}
+    for here, folders, names in os.walk(folder):
+        for name in sorted([*folders, *names]):
+            path = Path(here, name)
+            inner = path.relative_to(folder).as_posix()
+            mode = path.lstat().st_mode
+            twin = lowered.setdefault(inner.lower(), inner)
+            if twin != inner:
+                problems.append(Problem(f"differs from {twin} in case only", inner))
+            if stat.S_ISREG(mode):
+                yield inner
+            elif not stat.S_ISDIR(mode):
+                problems.append(Problem("is not a plain file", inner))
+
+
+def _check_contents(manifest: Manifest, present: set[str]) -> None:
+    """What the manifest lists, and nothing else, is in the folders that it is responsible for."""
+    listed = {*(carried.path for carried in manifest.commits), *manifest.sdists, *manifest.wheels}
+    carried = {path for path in present if path.split("/")[0] in ("git", "sdist", "wheels")}
+    odd = sorted(listed ^ carried)
+    if odd:
+        raise Refused([Problem(f"{MANIFEST} and the folder do not agree on it", path) for path in odd])

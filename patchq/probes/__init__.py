@@ -1,0 +1,1 @@
+"""Small scripts for the training interpreter; they import nothing of patchq."""

@@ -1,0 +1,135 @@
+"""What has to hold across the files of a queue: nothing may name what is not there, or do nothing silently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patchq.document import nearest
+from patchq.errors import Problem
+from patchq.patch import lint_header
+from patchq.queue.load import Queue, QueuedPatch
+from patchq.queue.selection import Selection, against_guards, matches
+from patchq.report import State, Step
+
+
+def lint(queue: Queue) -> tuple[Step, ...]:
+    """Every finding over the whole queue: errors as `malformed` steps, the rest as `warning`."""
+    errors = [
+        *_targets_name_upstreams(queue),
+        *_globs_match(queue),
+        *_variants_match(queue),
+        *_guards_can_hold(queue),
+        *_patches_refer(queue),
+    ]
+    warnings = [*_traits_are_used(queue), *_layers_in_order(queue), *_headers(queue)]
+    return (
+        *(_step(problem, State.MALFORMED) for problem in dict.fromkeys(errors)),
+        *(_step(problem, State.WARNING) for problem in dict.fromkeys(warnings)),
+    )
+
+
+def unsatisfied(selection: Selection) -> Iterator[Problem]:
+    """`Requires:` of chosen patches that the selection does not satisfy."""
+    chosen = [queued.name for queued in selection.chosen]
+    for position, queued in enumerate(selection.chosen):
+        for required in queued.patch.header.requires if queued.patch else ():
+            if required not in chosen[:position]:
+                order = "comes later" if required in chosen else "is not selected"
+                yield Problem(f"{queued.name} requires {required}, which {order}", selection.scope)
+
+
+def _step(problem: Problem, state: State) -> Step:
+    return Step(problem.where, state, problem.what, group="queue", hint=problem.hint)
+
+
+def _all_patches(queue: Queue) -> list[QueuedPatch]:
+    return [queued for upstream in queue.upstreams.values() for queued in upstream.patches]
+
+
+def _target_file(queue: Queue, name: str) -> str:
+    return str(queue.root / "targets" / f"{name}.yaml")
+
+
+def _targets_name_upstreams(queue: Queue) -> Iterator[Problem]:
+    for name, target in queue.targets.items():
+        for upstream, use in target.upstreams.items():
+            if upstream not in queue.upstreams:
+                yield Problem(f"there is no upstream {upstream!r}", _target_file(queue, name),
+                              nearest(upstream, list(queue.upstreams)))  # fmt: skip
+            elif use.baseline not in queue.upstreams[upstream].baseline.forms():
+                yield Problem(f"{upstream} declares no {use.baseline} baseline", _target_file(queue, name))
+
+
+def _globs_match(queue: Queue) -> Iterator[Problem]:
+    for name, target in queue.targets.items():
+        own = [queued for queued in _all_patches(queue) if queued.upstream in target.upstreams]
+        names = [queued.name for queued in own]
+        for glob in (*target.exclude, *(item.match for item in target.includes())):
+            if not any(matches(glob, patch) for patch in names):
+                yield Problem(f"{glob!r} matches no patch", _target_file(queue, name), nearest(glob, names))
+        for item in target.includes():
+            for queued in own:
+                against = against_guards(queued, target.traits)
+                if matches(item.match, queued.name) and against and not item.force:
+                    yield Problem(f"include {item.match!r} goes against {queued.name}'s {against}",
+                                  _target_file(queue, name), "say force: true with a reason")  # fmt: skip
+
+
+def _variants_match(queue: Queue) -> Iterator[Problem]:
+    research = [queued.name for queued in _all_patches(queue) if queued.entry.layer == "research"]
+    for name, variant in queue.variants.items():
+        for glob in variant.research:
+            if not any(matches(glob, patch) for patch in research):
+                where = str(queue.root / "variants" / f"{name}.yaml")
+                yield Problem(f"{glob!r} matches no research patch", where, nearest(glob, research))
+
+
+def _guards_can_hold(queue: Queue) -> Iterator[Problem]:
+    held = {trait for target in queue.targets.values() for trait in target.traits}
+    for queued in _all_patches(queue):
+        for guard in queued.entry.guards:
+            if guard[1:] not in held:
+                where = f"{queue.root / queued.upstream / 'series'}:{queued.entry.line}"
+                yield Problem(f"no target has the trait of the guard #{guard}", where, nearest(guard[1:], list(held)))
+
+
+def _patches_refer(queue: Queue) -> Iterator[Problem]:
+    known = [queued.name for queued in _all_patches(queue)]
+    for queued in _all_patches(queue):
+        yield from queued.problems
+        if not queued.patch:
+            continue
+        path = str(queue.root / queued.name)
+        for required in queued.patch.header.requires:
+            if required not in known:
+                yield Problem(f"requires {required!r}, which is not in the queue", path, nearest(required, known))
+        for test in queued.patch.header.tests:
+            if f"{queued.upstream}/{test}" not in queue.digests:
+                tests = [name for name in queue.digests if name.startswith(f"{queued.upstream}/tests/")]
+                yield Problem(f"names the test {test!r}, which is not there", path, nearest(test, tests))
+
+
+def _traits_are_used(queue: Queue) -> Iterator[Problem]:
+    named = {guard[1:] for queued in _all_patches(queue) for guard in queued.entry.guards}
+    for name, target in queue.targets.items():
+        for trait in target.traits:
+            if trait not in named:
+                yield Problem(f"no guard names the trait {trait!r}", _target_file(queue, name))
+
+
+def _layers_in_order(queue: Queue) -> Iterator[Problem]:
+    """A device patch that was made on top of a research patch can not be chosen without it."""
+    for upstream in queue.upstreams.values():
+        seen = ""
+        for queued in upstream.patches:
+            if queued.entry.layer == "research":
+                seen = queued.entry.name
+            elif seen:
+                where = f"{upstream.folder / 'series'}:{queued.entry.line}"
+                yield Problem(f"{queued.entry.name} stands after {seen}", where, "put research patches last")
+
+
+def _headers(queue: Queue) -> Iterator[Problem]:
+    for queued in _all_patches(queue):
+        if queued.patch:
+            yield from lint_header(queued.patch, queued.entry.layer)

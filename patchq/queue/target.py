@@ -1,0 +1,110 @@
+"""`targets/NAME.yaml`, `variants/NAME.yaml` and `queue.yaml`: kinds of machine, choices of research, defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from patchq.document import Document
+from patchq.queue.baseline import BaselineForm, Name
+from patchq.series import TRAIT
+
+Trait = Annotated[str, Field(pattern=f"^{TRAIT.pattern}$")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+PythonVersion = Annotated[str, Field(pattern=r"^3\.\d+$")]
+
+
+class Include(Document):
+    """An `include` entry that goes against a guard has to say so, and why."""
+
+    match: str
+    force: bool = False
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _force_has_a_reason(self) -> Include:
+        if self.force and not self.reason.strip():
+            raise ValueError("force needs a reason")
+        return self
+
+
+class TargetUpstream(Document):
+    """How a target uses an upstream: from which baseline form, into which sink, for which environments.
+
+    `imports` are the modules that `apply` really imports in each environment (None: the upstream's packages);
+    packages that are not imported are still located.
+    """
+
+    baseline: BaselineForm
+    sink: Literal["work-copy", "installed"] = "work-copy"
+    environments: tuple[Name, ...]
+    imports: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _sink_fits(self) -> TargetUpstream:
+        if (self.sink == "installed") != (self.baseline == "installed"):
+            raise ValueError("the sink 'installed' goes with the baseline 'installed', and only with it")
+        return self
+
+
+class Environment(Document):
+    """One training interpreter of a target and what has to hold in it. Values may hold `${VARIABLES}`.
+
+    `version` is the Python that it has to be and that wheels are chosen for (None: any, and the running one),
+    `platform` the newest manylinux tag that the machine takes. `without` names modules that the interpreter lacks
+    by design, so that CPU tests which need them are excluded rather than not run.
+    """
+
+    python: str
+    version: PythonVersion | None = None
+    platform: str = "manylinux_2_17_x86_64"
+    profile: str = ""
+    pins: dict[Name, str] = {}
+    protected: tuple[Name, ...] = ()
+    protected_paths: tuple[str, ...] = ()
+    accepted_conflicts: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
+    require: tuple[Variable, ...] = ()
+    forbid: tuple[Variable, ...] = ()
+    set: dict[Variable, str] = {}
+    without: tuple[Name, ...] = ()
+
+
+class Target(Document):
+    """A kind of machine: what it is, which patches it takes, where work happens, what has to hold."""
+
+    description: str
+    traits: tuple[Trait, ...] = ()
+    work: str
+    include: tuple[str | Include, ...] = ()
+    exclude: tuple[str, ...] = ()
+    upstreams: dict[Name, TargetUpstream]
+    environments: dict[Name, Environment]
+
+    @model_validator(mode="after")
+    def _environments_exist(self) -> Target:
+        for name, upstream in self.upstreams.items():
+            unknown = [env for env in upstream.environments if env not in self.environments]
+            if unknown:
+                raise ValueError(f"upstream {name} names the environment {unknown[0]!r}, which is not declared")
+        return self
+
+    def includes(self) -> tuple[Include, ...]:
+        """The include entries in their long form."""
+        return tuple(Include(match=item) if isinstance(item, str) else item for item in self.include)
+
+
+class Variant(Document):
+    """A named choice of research patches, as globs over `UPSTREAM/LAYER/NAME`."""
+
+    description: str
+    research: tuple[str, ...]
+
+
+class QueueSettings(Document):
+    """`queue.yaml`."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    name: Name
+    description: str = ""

@@ -1,0 +1,142 @@
+"""Reports for people. The only door to rich; nothing of a name or a log reaches the terminal raw."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from patchq.errors import Problem
+from patchq.mask import mask
+from patchq.report import Report, State, Step
+
+_MARKS = {
+    State.PASSED: ("✓", "green"),
+    State.APPLIED: ("✓", "green"),
+    State.UNCHANGED: ("=", "green"),
+    State.EXCLUDED: ("–", "dim"),
+    State.NOTE: ("·", "default"),
+    State.WARNING: ("!", "yellow"),
+    State.NOT_RUN: ("?", "yellow"),
+}
+_BAD = ("✗", "bold red")
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+_QUIET_STATES = (State.APPLIED, State.EXCLUDED)
+
+
+def clean(text: str) -> str:
+    """`text` on one line, with secrets hidden and control characters written out."""
+    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", mask(text).replace("\t", " "))
+
+
+def show(report: Report, *, to_stderr: bool) -> None:
+    """Print a report for people, on stdout or, where stdout is data, on stderr."""
+    console = _console(to_stderr)
+    if report.verb == "check":
+        _show_matrix(console, report.steps)
+    elif report.verb == "status":
+        _show_status(console, report)
+    for group, steps in _grouped(_worth_lines(report)):
+        if group:
+            console.print(Text(clean(group), style="bold"))
+        for step in steps:
+            _show_step(console, step)
+    if len(report.steps) > 1:
+        console.print(_summary(report))
+
+
+def show_problems(problems: Iterable[Problem]) -> None:
+    """Print errors, one line each: where, what, and the nearest right thing."""
+    console = _console(True)
+    for problem in problems:
+        line = Text("error: ", style="bold red")
+        line.append(clean(f"{problem.where}: " if problem.where else ""), style="default")
+        line.append(clean(problem.what), style="default")
+        if problem.hint:
+            line.append(f" ({clean(problem.hint)})", style="cyan")
+        console.print(line)
+
+
+def _console(to_stderr: bool) -> Console:
+    stream = sys.stderr if to_stderr else sys.stdout
+    width = None if stream.isatty() else int(os.environ.get("COLUMNS") or 10_000)
+    return Console(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=True, width=width)
+
+
+def _worth_lines(report: Report) -> list[Step]:
+    """`check` has its matrix for what went well; all else is a line."""
+    if report.verb != "check":
+        return list(report.steps)
+    return [step for step in report.steps if step.state not in _QUIET_STATES or step.detail]
+
+
+def _grouped(steps: list[Step]) -> list[tuple[str, list[Step]]]:
+    groups: dict[str, list[Step]] = {}
+    for step in steps:
+        groups.setdefault(step.group, []).append(step)
+    return list(groups.items())
+
+
+def _show_step(console: Console, step: Step) -> None:
+    mark, style = _MARKS.get(step.state, _BAD)
+    line = Text(f"  {mark} ", style=style)
+    line.append(clean(step.name), style="default")
+    if step.state not in _MARKS or step.state is State.NOT_RUN:
+        line.append(f"  {step.state.value}", style=style)
+    if step.summary:
+        line.append(f"  {clean(step.summary)}", style="default")
+    if step.seconds is not None and step.seconds >= 1:
+        line.append(f"  {step.seconds:.1f} s", style="dim")
+    console.print(line)
+    for row in step.detail:
+        console.print(Text(f"      {clean(row)}", style="default"))
+    if step.hint:
+        console.print(Text(f"      → {clean(step.hint)}", style="cyan"))
+
+
+def _summary(report: Report) -> Text:
+    counts = ", ".join(f"{count} {name}" for name, count in report.counts.items())
+    style = "green" if report.exit_code == 0 else "yellow" if report.exit_code == 4 else "bold red"
+    return Text(f"{report.verb}: {counts} (exit {report.exit_code})", style=style)
+
+
+def _show_matrix(console: Console, steps: tuple[Step, ...]) -> None:
+    """Patches down, targets and variants across."""
+    scoped = [step for step in steps if step.group != "queue" and "/" in step.name]
+    scopes = list(dict.fromkeys(step.group for step in scoped))
+    names = list(dict.fromkeys(step.name for step in scoped))
+    if not names:
+        return
+    cells = {(step.name, step.group): step.state for step in scoped}
+    table = Table(box=None, pad_edge=False)
+    table.add_column("patch")
+    for scope in scopes:
+        table.add_column(clean(scope), justify="center")
+    for name in names:
+        marks = [_MARKS.get(cells[name, scope], _BAD) if (name, scope) in cells else ("", "dim") for scope in scopes]
+        table.add_row(clean(name), *(Text(mark, style=style) for mark, style in marks))
+    console.print(table)
+
+
+def _show_status(console: Console, report: Report) -> None:
+    matrix: dict[str, dict[str, Any]] = report.data["matrix"]
+    targets = list(dict.fromkeys(target for row in matrix.values() for target in row))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("patch")
+    for target in targets:
+        table.add_column(clean(target), justify="center")
+    signs = {"in": Text("✓", style="green"), "out": Text("–", style="dim")}
+    for name, row in matrix.items():
+        table.add_row(
+            clean(name),
+            *(signs.get(row.get(target, ""), Text(clean(row.get(target, "")))) for target in targets),
+        )
+    console.print(table)

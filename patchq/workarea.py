@@ -1,0 +1,105 @@
+"""The work area of a target: where everything lies, and the lock that keeps two writers apart."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from patchq.document import write_atomic
+from patchq.errors import Prevented
+
+# A Unix socket path ends at 107 bytes, and Ray adds up to 68 to its temporary folder.
+SOCKET_BYTES = 107
+RAY_BYTES = 68
+
+
+@dataclass(frozen=True)
+class WorkArea:
+    """Paths below `root` (on a local disk). Nothing is made until somebody writes."""
+
+    root: Path
+
+    @property
+    def store(self) -> Path:
+        return self.root / "store"
+
+    @property
+    def records(self) -> Path:
+        return self.root / "records"
+
+    @property
+    def journals(self) -> Path:
+        """Journals of changes to installed distributions."""
+        return self.root / "journals"
+
+    @property
+    def pycache(self) -> Path:
+        """`PYTHONPYCACHEPREFIX` of everything that is launched for this area."""
+        return self.root / "pycache"
+
+    def upstream(self, name: str) -> Path:
+        """The folder of an upstream's work copies."""
+        return self.root / name
+
+    def copy(self, name: str, commit: str) -> Path:
+        """The work copy of an upstream at a final commit."""
+        return self.root / name / commit
+
+    def queue(self, digest: str) -> Path:
+        """The folder of the queue that came with the lock of this digest; `series/` is below it."""
+        return self.root / "queue" / digest
+
+    def ray_folder(self) -> Path:
+        """A temporary folder for Ray that its socket names fit into: here, else below /tmp."""
+        here = self.root / "r"
+        if len(os.fsencode(here)) + RAY_BYTES <= SOCKET_BYTES:
+            return here
+        return Path(f"/tmp/pq{os.getuid()}")
+
+    @contextlib.contextmanager
+    def locked(self, verb: str, wait: float = 0) -> Iterator[None]:
+        """Hold the area's lock for the block, waiting up to `wait` seconds.
+
+        The kernel drops the lock of a process that dies. Raises `Prevented` saying who holds it, since when, where.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        holder = self.root / ".lock.json"
+        try:
+            with FileLock(self.root / ".lock", timeout=wait):
+                write_atomic(holder, json.dumps(_holder(verb)).encode())
+                try:
+                    yield
+                finally:
+                    holder.unlink(missing_ok=True)
+        except Timeout:
+            raise Prevented(f"the work area is in use: {_describe(holder)}", where=str(self.root)) from None
+
+
+def _holder(verb: str) -> dict[str, str | int]:
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    with contextlib.suppress(OSError, KeyError):
+        return {
+            "verb": verb,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": now,
+            "user": getpass.getuser(),
+        }
+    return {"verb": verb, "pid": os.getpid(), "host": socket.gethostname(), "since": now}
+
+
+def _describe(path: Path) -> str:
+    try:
+        held = json.loads(path.read_text())
+        return f"patchq {held['verb']}, process {held['pid']} on {held['host']}, since {held['since']}"
+    except (OSError, ValueError, KeyError):
+        return "by another patchq"
