@@ -5,8 +5,8 @@ Hard links are broken rather than written through, so that an environment which 
 """
 
 from patchq.installed.changes import FileChange, state
+from patchq.installed.installation import Installation, locate
 from patchq.installed.journal import roll_forward
-from patchq.installed.locate import Installation, locate
 from patchq.installed.sink import place, take_back
 
 __all__ = ["FileChange", "Installation", "locate", "place", "roll_forward", "state", "take_back"]

@@ -12,7 +12,7 @@ from typing import Literal
 from patchq.document import sha256
 from patchq.errors import Invalid, Problem, Refused
 from patchq.installed.files import found, machine
-from patchq.installed.locate import Installation
+from patchq.installed.installation import Installation
 
 _UNRECORDABLE = re.compile("[\0\r\n\ud800-\udfff]")
 

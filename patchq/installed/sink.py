@@ -12,8 +12,8 @@ from patchq.errors import Problem, Refused
 from patchq.installed import recordfile
 from patchq.installed.changes import FileChange, state
 from patchq.installed.files import found, link_of, machine
+from patchq.installed.installation import INSTEAD, Installation
 from patchq.installed.journal import Entry, Plan, drop, load, mark, phase_of, refuse_strangers, settle, write
-from patchq.installed.locate import INSTEAD, Installation
 
 NEW_FILE_MODE = 0o644
 
@@ -97,19 +97,20 @@ def _in_force(installation: Installation, changes: Sequence[FileChange], journal
 
 def _plan(installation: Installation, changes: Sequence[FileChange]) -> tuple[Plan, dict[str, bytes]]:
     """The plan and the bytes that it needs; raises `Refused` with all that speaks against it."""
-    root, path = installation.root, installation.record.relative_to(installation.root).as_posix()
-    old = {change.path: _read(root / change.path) for change in changes}
-    record = installation.record.read_bytes()
+    root, record = installation.root, installation.record.read_bytes()
     rows = recordfile.parse(record, str(installation.record))
+    old = {change.path: _read(root / change.path) for change in changes}
     _refuse(_obstacles(installation, rows, old))
-    new = {change.path: change.after for change in changes}
-    new_record = recordfile.rewritten(rows, new)
-    mode = _mode(installation.record)
-    last = Entry(path=path, old=sha256(record), new=sha256(new_record), old_mode=mode, new_mode=mode)
-    entries = (*(_entry(root, change, old[change.path]) for change in changes), last)
-    contents = [*old.values(), *new.values(), record, new_record]
-    name, version = installation.distribution, installation.version
-    plan = Plan(distribution=name, version=version, root=str(root), files=entries)
+    path = installation.record.relative_to(root).as_posix()
+    new_record = recordfile.rewritten(rows, {change.path: change.after for change in changes})
+    every, old = (*changes, FileChange(path, sha256(record), new_record)), {**old, path: record}
+    plan = Plan(
+        distribution=installation.distribution,
+        version=installation.version,
+        root=str(root),
+        files=tuple(_entry(root, change, old[change.path]) for change in every),
+    )
+    contents = [*old.values(), *(change.after for change in every)]
     return plan, {sha256(data): data for data in contents if data is not None}
 
 
