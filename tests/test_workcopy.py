@@ -296,6 +296,15 @@ def test_a_copy_set_aside_still_works(area: Area, copy: Path) -> None:
     assert set_aside(area.folder) != place
 
 
+def test_setting_aside_writes_through_no_link(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine\n")
+    listed = copy / ".git/objects/info/alternates"
+    listed.unlink()
+    listed.symlink_to(tmp_path / "precious")
+    assert set_aside(copy).is_dir()
+    assert (tmp_path / "precious").read_text() == "mine\n"
+
+
 # --- inspection
 
 
