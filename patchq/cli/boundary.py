@@ -1,0 +1,129 @@
+"""The one error boundary: a report or an error becomes output and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, NoReturn
+
+import typer
+
+from patchq.cli import queue_verbs, record_verbs
+from patchq.cli.app import app
+from patchq.errors import Invalid, PatchqError, Prevented, Problem, Terminated
+from patchq.report import SCHEMA, Report
+
+BUG, INTERRUPTED, BROKEN_PIPE, TERMINATED = 70, 130, 141, 143
+# BadParameter < UsageError < ClickException: newer typers carry click inside, older ones import it.
+CommandError: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+_VERBS = (queue_verbs, record_verbs)  # imported for what they register
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Every error ends here, as one line a problem."""
+    as_json = "--json" in itertools.takewhile(lambda word: word != "--", argv)  # what follows is another's
+    command = typer.main.get_command(app)
+    try:
+        with _signals():
+            answer = command.main(args=list(argv) or ["--help"], prog_name="patchq", standalone_mode=False)
+            return _answer(answer, argv, as_json) if isinstance(answer, Report) else int(answer or 0)
+    except PatchqError as error:
+        return _fail(error.problems, error.exit_code, argv, as_json)
+    except CommandError as error:
+        return _fail([_usage(error, argv)], Invalid.exit_code, argv, as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail([Problem("interrupted")], INTERRUPTED, argv, as_json)
+    except Terminated:
+        return _fail([Problem("terminated")], TERMINATED, argv, as_json)
+    except BrokenPipeError:
+        _silence_stdout()
+        return BROKEN_PIPE
+    except OSError as error:
+        problem = Problem(f"the machine said: {error.strerror or error}", str(error.filename or ""))
+        return _fail([problem], Prevented.exit_code, argv, as_json)
+    except Exception as error:
+        return _fail([_bug(error)], BUG, argv, as_json)
+
+
+def _answer(report: Report, argv: Sequence[str], as_json: bool) -> int:
+    if as_json:
+        _print_json(report.as_json())
+        return report.exit_code
+    from patchq import render
+
+    render.show(report, to_stderr=bool(report.output))
+    if report.output:
+        sys.stdout.write(report.output)
+        sys.stdout.flush()
+    return report.exit_code
+
+
+def _fail(problems: Sequence[Problem], code: int, argv: Sequence[str], as_json: bool) -> int:
+    verb = next((word for word in argv if not word.startswith("-")), "")
+    if as_json:
+        listed = [{"what": one.what, "where": one.where, "hint": one.hint} for one in problems]
+        _print_json({"schema": SCHEMA, "verb": verb, "exit": code, "errors": listed})
+        return code
+    from patchq import render
+
+    render.show_problems(problems)
+    if verb == "env":
+        from patchq.launch import FAIL_CLOSED
+
+        sys.stdout.write(f"{FAIL_CLOSED}\n")
+    return code
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    from patchq.mask import mask_values
+
+    text = json.dumps(mask_values(document), ensure_ascii=False, indent=2)
+    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    sys.stdout.flush()
+
+
+def _usage(error: Exception, argv: Sequence[str]) -> Problem:
+    context = getattr(error, "ctx", None)
+    what = getattr(error, "message", "") or str(error)
+    return Problem(what.rstrip("."), hint=f"see: {context.command_path if context else 'patchq'} --help")
+
+
+def _bug(error: Exception) -> Problem:
+    """A bug is named with its place, and its traceback goes to a file, not to the terminal."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="patchq-bug-", suffix=".txt", delete=False) as stream:
+        traceback.print_exc(file=stream)
+    return Problem(f"a bug in patchq: {type(error).__name__}: {error}", hint=f"please report it with {stream.name}")
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block through its context managers."""
+    before: dict[int, Any] = {}
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    handle: Callable[[int, FrameType | None], Any] = end
+    with contextlib.suppress(ValueError):  # not in the main thread
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _silence_stdout() -> None:
+    """Keep Python from failing once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

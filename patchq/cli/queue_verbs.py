@@ -1,0 +1,208 @@
+"""The verbs of a queue and of its way to a machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from patchq.cli.app import Json, ManyTargets, OneTarget, QueueOption, SourceOption, VariantOption, Wait, app, sources_of
+from patchq.errors import Invalid
+from patchq.report import Report
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where series/ is to be.")] = Path(),
+    name: Annotated[str | None, typer.Option(help="The queue's name; else the folder's.")] = None,
+    as_json: Json = False,
+) -> Report:
+    """Start a queue in this repository."""
+    from patchq.commands.init import init
+
+    return init(folder, name)
+
+
+@app.command()
+def status(queue: QueueOption = None, as_json: Json = False) -> Report:
+    """Show the queue at a glance: targets across, patches down, the lock, what was applied here."""
+    from patchq.commands.place import Place
+    from patchq.commands.status import status
+
+    return status(Place.find(queue))
+
+
+@app.command()
+def series(
+    target: OneTarget,
+    variant: VariantOption = None,
+    why: Annotated[bool, typer.Option("--why", help="Every patch, in or out, with the reason.")] = False,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """List a target's ordered selection."""
+    from patchq.commands.place import Place
+    from patchq.commands.series import series
+
+    return series(Place.find(queue, target), target, variant, why=why)
+
+
+@app.command()
+def check(
+    target: ManyTargets = [],  # noqa: B006
+    source: SourceOption = [],  # noqa: B006
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Prove that every target's selection applies; lint headers, guards, layers and dependencies."""
+    from patchq.commands.check import check
+    from patchq.commands.place import Place
+
+    return check(Place.find(queue, target[0] if target else None), target, sources_of(source))
+
+
+@app.command()
+def lock(
+    check: Annotated[bool, typer.Option("--check", help="Only compare; write nothing.")] = False,
+    source: SourceOption = [],  # noqa: B006
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Resolve every selection and write series/patchq.lock."""
+    from patchq.commands.lock import lock
+    from patchq.commands.place import Place
+
+    return lock(Place.find(queue), check=check, sources=sources_of(source))
+
+
+@app.command()
+def bundle(
+    target: OneTarget,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="The bundle's folder (default: bundles/…).")
+    ] = None,
+    since: Annotated[
+        Path | None,
+        typer.Option("--since", metavar="LOCK", help="Leave out what the receiver of this lock has."),
+    ] = None,
+    history: Annotated[bool, typer.Option("--history", help="Carry the whole history of the baselines.")] = False,
+    tar: Annotated[bool, typer.Option("--tar", help="Also write one uncompressed tar of the folder.")] = False,
+    source: SourceOption = [],  # noqa: B006
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Build the folder that crosses the air gap."""
+    from patchq.commands.bundle import bundle
+    from patchq.commands.place import Place
+
+    return bundle(
+        Place.find(queue, target),
+        target,
+        out,
+        since=since,
+        history=history,
+        tar=tar,
+        sources=sources_of(source),
+    )
+
+
+@app.command()
+def apply(
+    target: OneTarget,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", metavar="FOLDER", help="The bundle, as a folder or a tar.")
+    ] = None,
+    variant: VariantOption = None,
+    source: SourceOption = [],  # noqa: B006
+    wait: Wait = 0,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Apply a target's selection into new work copies; compile, import, test and record them."""
+    from patchq.commands.apply import apply
+    from patchq.commands.place import Place
+
+    if bundle is not None:
+        if queue or source:
+            raise Invalid("--bundle brings its own queue and sources", hint="leave out --queue and --source")
+        from patchq.receive import receive
+
+        area, digest, steps = receive(bundle, target, wait)
+        return apply(Place(area.queue(digest) / "series", area), target, variant, wait=wait, before=steps)
+    return apply(Place.find(queue, target), target, variant, wait=wait, sources=sources_of(source))
+
+
+@app.command()
+def verify(
+    target: OneTarget,
+    variant: VariantOption = None,
+    wait: Wait = 0,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Prove again, before a long run, that what was applied is what is there."""
+    from patchq.commands.place import Place
+    from patchq.commands.verify import verify
+
+    return verify(Place.find(queue, target), target, variant, wait=wait)
+
+
+@app.command()
+def revert(target: OneTarget, wait: Wait = 0, queue: QueueOption = None, as_json: Json = False) -> Report:
+    """Take the last apply of a target back."""
+    from patchq.commands.place import Place
+    from patchq.commands.revert import revert
+
+    return revert(Place.find(queue, target), target, wait=wait)
+
+
+@app.command()
+def env(
+    target: OneTarget,
+    env: Annotated[str | None, typer.Option("--env", metavar="ENV", help="Which of the target's environments.")] = None,
+    variant: VariantOption = None,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Print an environment's shell lines, for launch scripts to source."""
+    from patchq.commands.env import env as print_env
+    from patchq.commands.place import Place
+
+    return print_env(Place.find(queue, target), target, env, variant)
+
+
+@app.command()
+def export(
+    target: OneTarget,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="A folder that is not there yet.")],
+    form: Annotated[
+        str, typer.Option("--format", metavar="quilt|git-am", help="For quilt push, or for git am --keep-cr.")
+    ],
+    variant: VariantOption = None,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Write a selection for other tools, one folder an upstream."""
+    from patchq.commands.export import export
+    from patchq.commands.place import Place
+
+    return export(Place.find(queue, target), target, variant, form, out)
+
+
+@app.command()
+def prune(
+    target: OneTarget,
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", min=1, help="Keep the newest N copies of each upstream.")
+    ] = 2,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    wait: Wait = 0,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Remove old copies, failed copies and what nothing refers to any more."""
+    from patchq.commands.place import Place
+    from patchq.commands.prune import prune
+
+    return prune(Place.find(queue, target), target, keep=keep, dry_run=dry_run, wait=wait)
