@@ -41,7 +41,7 @@ trap 'rm -rf "$HOME"' EXIT
 
 start() {{ # FOLDER: an empty repository that keeps every byte
     mkdir -p "$1"; cd "$1"; git init -q --template= .; mkdir -p .git/info
-    echo '* -text -eol -ident -filter -working-tree-encoding -diff' > .git/info/attributes
+    echo '* -text -eol -ident -filter -working-tree-encoding !diff' > .git/info/attributes
 }}
 same() {{ # TREE WHAT
     [ "$(git write-tree)" = "$1" ] || {{ echo "$2: the tree is not the one in the lock" >&2; exit 1; }}

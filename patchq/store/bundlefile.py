@@ -55,7 +55,6 @@ def read_bundle_file(store: Store, path: Path, commit: str, *, history: bool = F
     indexed = store.git.try_run(
         ("index-pack", "--strict", "--fsck-objects", "--fix-thin", "--stdin", "--threads=1"), stdin=pack
     )
-    store.forget()
     if not indexed.ok or not store.has(commit):
         raise Refused(f"its pack is not sound: {last_line(indexed)}", where=str(path))
     connected = store.git.try_run(("rev-list", "--objects", "--quiet", commit))

@@ -73,7 +73,6 @@ def fetch_commit(store: Store, source: Source, commit: str, *, history: bool = F
     fetch = ("-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-recurse-submodules",
              *depth, location, f"{commit}:{keep_ref(commit)}")  # fmt: skip
     outcome = store.git.try_run(fetch) if source.is_local else _fetch_by_network(store, fetch)
-    store.forget()
     if not outcome.ok:
         raise Prevented(_reason(source, location, commit, outcome), hint=f"name one: --source {source.name}=PATH|URL")
 

@@ -63,6 +63,12 @@ class Git:
             **dict(self.extra),
         }
 
+    def overriding(self) -> dict[str, str]:
+        """Our variables for a child that inherits the caller's environment: what steers git is set to nothing."""
+        ours = {name: value for name, value in self.environment().items() if os.environ.get(name) != value}
+        nothing = dict.fromkeys((name for name in os.environ if name.startswith("GIT_")), "")
+        return {**nothing, **ours, "GIT_OBJECT_DIRECTORY": str(self.git_dir / "objects"), "GIT_CONFIG_COUNT": "0"}
+
     def with_variables(self, variables: Mapping[str, str]) -> Git:
         """The same git with more variables set (`GIT_INDEX_FILE`, `GIT_WORK_TREE`, …)."""
         return Git(self.git_dir, self.home, (*self.extra, *variables.items()))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from git import GitDB, Repo
+from git import Git as GitCommand
+from git import GitCmdObjectDB
 from gitdb.base import IStream
-from gitdb.exc import BadObject
 
 from patchq.errors import Prevented, Refused
 from patchq.store.git import Git, make_home
@@ -54,12 +53,14 @@ class Store:
         return store
 
     @cached_property
-    def _database(self) -> GitDB:
-        return Repo(self.folder, odbt=GitDB).odb
+    def _objects(self) -> GitCmdObjectDB:
+        """GitPython's view of the objects: one `cat-file --batch` that answers all reads, and loose writes.
 
-    def forget(self) -> None:
-        """Look at the disk again: git itself has added packs."""
-        self.__dict__.pop("_database", None)
+        Not its `Repo`, which lets `GIT_*` of the caller decide what a repository is.
+        """
+        command = GitCommand(self.folder)
+        command.update_environment(**self.git.overriding())
+        return GitCmdObjectDB(str(self.folder / "objects"), command)
 
     def read(self, identity: str, kind: str) -> bytes:
         """The content of an object, hashed again.
@@ -76,16 +77,19 @@ class Store:
     def _raw(self, identity: str, kind: str) -> tuple[str, bytes]:
         """The kind and content of an object as they stand on the disk; no kind where they are garbled."""
         try:
-            stream = self._database.stream(bytes.fromhex(identity))
-            return stream.type.decode(), stream.read()
-        except (BadObject, ValueError):
-            raise Prevented(f"the store has no {kind} {identity}", where=str(self.folder)) from None
-        except zlib.error:
-            return "", b""
+            found = self._objects.stream(bytes.fromhex(identity))
+            return found.type.decode(), found.read()
+        except ValueError as error:
+            if "missing" in str(error):
+                raise Prevented(f"the store has no {kind} {identity}", where=str(self.folder)) from None
+        except OSError:
+            pass
+        self.__dict__.pop("_objects", None)  # git ends where an object is garbled; the next read starts another
+        return "", b""
 
     def has(self, identity: str) -> bool:
         """Whether the store holds the object."""
-        return bool(self._database.has_object(bytes.fromhex(identity)))
+        return self.git.try_run(("cat-file", "-e", identity)).ok
 
     def shallow(self) -> frozenset[str]:
         """The commits whose parents are not here: where history ends."""
@@ -95,7 +99,7 @@ class Store:
     def write(self, kind: str, data: bytes) -> str:
         """Store an object and return its id."""
         stream = IStream(kind.encode(), len(data), io.BytesIO(data))
-        return str(self._database.store(stream).hexsha.decode())
+        return str(self._objects.store(stream).hexsha.decode())
 
     def commit(self, identity: str) -> Commit:
         """Parse a commit object."""

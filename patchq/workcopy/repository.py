@@ -17,7 +17,7 @@ from patchq.store import Git, Store
 from patchq.store.trees import GITLINK
 
 # Above every attributes file of the tree and of the user: a file's bytes are the blob's.
-ATTRIBUTES = b"* -text -eol -ident -filter -working-tree-encoding -diff\n"
+ATTRIBUTES = b"* -text -eol -ident -filter -working-tree-encoding !diff\n"
 _CORE = (
     "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
     "\tfsmonitor = false\n"
