@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import json
 import os
 import shutil
 import signal
@@ -13,12 +14,13 @@ import sys
 import venv
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256 as sha256_of
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pip
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,12 +64,30 @@ def changes() -> list[FileChange]:
     ]
 
 
-def run_pip(python: Path, *arguments: str) -> str:
-    pip = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check"]
-    argv = [*pip, "--python", str(python), *arguments]
+# What `pip --python` does, for several commands in one process: the interpreter's own packages, another's pip.
+PIP = """
+import json, sys
+from importlib.machinery import PathFinder
+class Pip:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return PathFinder.find_spec(name, [sys.argv[1]], target) if name == "pip" else None
+sys.meta_path.insert(0, Pip)
+from pip._internal.cli.main import main
+sys.exit(any([main(["--isolated", "--disable-pip-version-check", *argv]) for argv in json.loads(sys.argv[2])]))
+"""
+
+
+def run_pip(python: Path, *commands: Sequence[str]) -> str:
+    home = Path(pip.__file__).parents[1]
+    argv = [str(python), "-I", "-c", PIP, str(home), json.dumps(commands)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def install(wheel: Path) -> list[str]:
+    return ["install", "--no-index", "--no-deps", str(wheel)]
 
 
 def digest_of(data: bytes) -> str:
@@ -100,7 +120,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pristine(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     folder = tmp_path_factory.mktemp("pristine") / "venv"
     venv.create(folder, symlinks=True, with_pip=False)
-    run_pip(folder / "bin/python", "install", "--no-index", "--no-deps", str(wheel))
+    run_pip(folder / "bin/python", install(wheel))
     return folder
 
 
@@ -109,9 +129,18 @@ def python(pristine: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pristine, tmp_path / "venv", symlinks=True)) / "bin/python"
 
 
+@pytest.fixture(scope="session")
+def located(pristine: Path) -> Installation:
+    return locate(pristine / "bin/python", {}, "toolbox")
+
+
 @pytest.fixture
-def installation(python: Path) -> Installation:
-    return locate(python, {}, "toolbox")
+def installation(python: Path, pristine: Path, located: Installation) -> Installation:
+    """What `locate` says of this test's own copy, without asking again."""
+    here = python.parent.parent
+    root = here / located.root.relative_to(pristine)
+    record = here / located.record.relative_to(pristine)
+    return replace(located, root=root, record=record, python=str(python))
 
 
 @pytest.fixture
@@ -147,8 +176,9 @@ def rows_of(installation: Installation) -> dict[str, list[str]]:
 # --- locate ----------------------------------------
 
 
-def test_locate_says_where_and_which(python: Path) -> None:
+def test_locate_says_where_and_which(python: Path, installation: Installation) -> None:
     found = locate(python, {}, "Toolbox")
+    assert found == replace(installation, distribution="Toolbox")
     assert (found.version, found.editable, found.shadowed) == (VERSION, False, {})
     assert found.record == found.root / f"toolbox-{VERSION}.dist-info" / "RECORD"
     assert found.root.name == "site-packages" and found.root.is_relative_to(python.parent.parent)
@@ -280,18 +310,32 @@ def test_record_is_what_pip_would_have_written(installation: Installation, kept:
     }
 
 
-def test_pip_agrees_and_uninstalls_cleanly(installation: Installation, kept: Path, python: Path, wheel: Path) -> None:
+def test_patchq_and_pip_take_turns(
+    installation: Installation, kept: Path, python: Path, wheel: Path, tmp_path: Path
+) -> None:
     place(installation, changes(), kept)
-    assert "No broken requirements" in run_pip(python, "check")
-    shown = run_pip(python, "show", "-f", "toolbox")
-    assert "toolbox/new/deep/中.py" in shown and "gone.py" not in shown
     imported(python, "m('toolbox.new.deep.中')", PYTHONUTF8="1")
-    run_pip(python, "uninstall", "--yes", "toolbox")
+    newer = build_wheel(tmp_path, "1.3")
+    said = run_pip(python, ["check"], ["show", "-f", "toolbox"], install(newer))
+    assert "No broken requirements" in said
+    assert "toolbox/new/deep/中.py" in said and "gone.py" not in said
+    before = snapshot(installation.root)
+    assert "toolbox/new" not in before and installation.record.parent.name not in before
+
+    with pytest.raises(Refused, match=r"adam.py: is no longer ours: expected .*upgraded by pip"):
+        take_back(kept)
+    assert snapshot(installation.root) == before and roll_forward(kept.parent) == ()
+    upgraded = locate(python, {}, "toolbox")
+    place(upgraded, changes(), kept.with_name("1.3"))
+    assert state(upgraded, changes()) == "ours"
+
+    run_pip(python, ["uninstall", "--yes", "toolbox"])
     assert snapshot(installation.root) == {}
-    run_pip(python, "install", "--no-index", "--no-deps", str(wheel))
-    assert state(installation, changes()) == "as distributed"
+    run_pip(python, install(wheel))
     place(installation, changes(), kept)
     assert state(installation, changes()) == "ours"
+    take_back(kept)
+    assert state(installation, changes()) == "as distributed"
 
 
 def test_an_environment_with_the_same_inodes_stays(installation: Installation, kept: Path, tmp_path: Path) -> None:
@@ -471,22 +515,6 @@ def test_other_changes_have_to_be_taken_back_first(installation: Installation, k
     take_back(kept)
     place(installation, fewer, kept.with_name("next"))
     assert roll_forward(kept.parent) == ()
-
-
-def test_a_reinstalled_distribution_is_not_ours_to_restore(
-    installation: Installation, kept: Path, python: Path, wheel: Path, tmp_path: Path
-) -> None:
-    place(installation, changes(), kept)
-    newer = build_wheel(tmp_path, "1.3")
-    run_pip(python, "install", "--no-index", "--no-deps", "--no-compile", str(newer))
-    before = snapshot(installation.root)
-    with pytest.raises(Refused, match=r"adam.py: is no longer ours: expected .*upgraded by pip"):
-        take_back(kept)
-    assert snapshot(installation.root) == before
-    assert roll_forward(kept.parent) == ()
-    upgraded = locate(python, {}, "toolbox")
-    place(upgraded, changes(), kept.with_name("1.3"))
-    assert state(upgraded, changes()) == "ours"
 
 
 def test_an_edit_since_is_not_ours_to_overwrite(installation: Installation, kept: Path) -> None:
@@ -706,15 +734,15 @@ def interrupt_taking_back(bench: Bench, fault: Callable[[], None], step: int) ->
 
 
 def test_killed_while_placing(bench: Bench) -> None:
-    assert interrupt_placing(bench, kill, step=5) > 50
+    assert interrupt_placing(bench, kill, step=9) > 50
 
 
 def test_killed_while_taking_back(bench: Bench) -> None:
-    assert interrupt_taking_back(bench, kill, step=5) > 30
+    assert interrupt_taking_back(bench, kill, step=9) > 30
 
 
 def test_the_machine_fails_while_placing(bench: Bench) -> None:
-    interrupt_placing(bench, fail(errno.ENOSPC), step=7)
+    interrupt_placing(bench, fail(errno.ENOSPC), step=13)
 
 
 @pytest.mark.fault
