@@ -223,22 +223,27 @@ def test_two_copies_on_the_path_are_refused(installation: Installation, python: 
     assert locate(python, {"PYTHONPATH": str(tmp_path / "same")}, "toolbox").root == installation.root
 
 
-def test_a_read_only_place_is_refused(installation: Installation, python: Path) -> None:
-    if os.geteuid():
-        installation.root.chmod(0o555)
-        with pytest.raises(Refused, match=r"lies in a read-only place .*work copy"):
-            locate(python, {}, "toolbox")
-        return installation.root.chmod(0o755)
-    code = "from pathlib import Path; from patchq.installed import locate; "
-    code += f"locate(Path({str(python)!r}), {{}}, 'toolbox')"
+def refusal_with_read_only(folder: Path, call: str) -> str:
+    """What a child says that makes `call` while `folder` is mounted read-only (root writes through mode bits)."""
     mount = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" || exit 77; shift; exec "$@"'
-    argv = ["unshare", "-m", "sh", "-c", mount, "sh", str(installation.root), sys.executable, "-c", code]
+    code = f"from pathlib import *; from patchq.installed import *; {call}"
+    argv = ["unshare", "-m", "sh", "-c", mount, "sh", str(folder), sys.executable, "-c", code]
     environment = {**os.environ, "PYTHONPATH": str(Path(journal.__file__).parents[2])}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 77 or "unshare" in done.stderr:
-        pytest.skip("root writes everywhere, and no mount can be made read-only here")
-    assert "Refused: " in done.stderr and "lies in a read-only place" in done.stderr, done.stderr
-    return None
+        pytest.skip("no mount can be made read-only here")
+    assert "Refused: " in done.stderr, done.stderr
+    return done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare to mount a folder read-only")
+def test_a_read_only_place_is_refused(installation: Installation, kept: Path, python: Path) -> None:
+    said = refusal_with_read_only(installation.root, f"locate(Path({str(python)!r}), {{}}, 'toolbox')")
+    assert "lies in a read-only place" in said and "work copy" in said
+    call = f"place({installation!r}, {changes()!r}, Path({str(kept)!r}))"
+    said = refusal_with_read_only(installation.root / "toolbox/ops", call)
+    assert f"{installation.root}/toolbox/ops: is a folder that cannot be written" in said
+    assert state(installation, changes()) == "as distributed" and not kept.exists()
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,10 @@ def _obstacles(
         top = path.split("/")[0].removesuffix(".py")
         if top in installation.shadowed:
             yield Problem(f"{installation.python} imports {installation.shadowed[top]} instead", where)
-        folder = _nearest_folder(installation.root / path)
+    folders = {_nearest_folder(installation.root / path) for path in old} | {installation.record.parent}
+    for folder in sorted(folders):
         if not os.access(folder, os.W_OK | os.X_OK):
-            yield Problem(f"the folder {folder} is not writable", where, INSTEAD)
+            yield Problem("is a folder that cannot be written", str(folder), INSTEAD)
 
 
 def _entry(root: Path, change: FileChange, data: bytes | None) -> Entry:
