@@ -211,7 +211,7 @@ def _requires(queue: Queue, lock: Lock, target: str, since: Lock) -> Requires:
         commits=tuple(sorted(carried.commit for carried in commits_of(lock, target) if carried.commit in had)),
         sdists=tuple(pin.filename for commit, pin in sdists_of(queue, lock, target).items() if commit in bases),
         wheels=tuple(pin.filename for pin in wheel_pins(queue, lock, target) if pin.sha256 in known),
-        files={path: digest for path, digest in lock.files.items() if _is_known(path, digest, since)},
+        files=tuple(path for path, digest in sorted(lock.files.items()) if _is_known(path, digest, since)),
     )
 
 

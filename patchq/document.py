@@ -20,6 +20,7 @@ from patchq.errors import Invalid, Prevented, Problem
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
 MAX_ALIASES = 16
+MAX_LINE = 320
 
 Location = tuple[str | int, ...]
 
@@ -98,8 +99,25 @@ def sync_folder(folder: Path) -> None:
 
 
 def to_json(value: Any) -> bytes:
-    """The one JSON form of patchq's files: sorted keys, two spaces, one newline at the end."""
-    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+    """The one JSON form of patchq's files: sorted keys, two spaces, one newline at the end.
+
+    What holds only plain values stands on one line if it is short, so that a lock is read line by line in review.
+    """
+    return (_json(value, "") + "\n").encode("utf-8", "backslashreplace")
+
+
+def _json(value: Any, indent: str) -> str:
+    line = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
+    if not inner or (len(line) <= MAX_LINE and not any(isinstance(item, dict | list | tuple) for item in inner)):
+        return line
+    deeper = indent + "  "
+    if isinstance(value, dict):
+        rows = [f"{json.dumps(key, ensure_ascii=False)}: {_json(value[key], deeper)}" for key in sorted(value)]
+    else:
+        rows = [_json(item, deeper) for item in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n" + ",\n".join(deeper + row for row in rows) + f"\n{indent}{closing}"
 
 
 def load_json(path: Path, model: type[Model], limit: int = 64 * MAX_BYTES) -> Model:

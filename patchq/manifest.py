@@ -36,7 +36,7 @@ class Requires(Document):
     commits: tuple[CommitId, ...] = ()
     sdists: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
-    files: dict[str, Sha256] = {}
+    files: tuple[str, ...] = ()
 
 
 class Manifest(Document):
