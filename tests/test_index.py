@@ -23,9 +23,7 @@ from patchq.index.pipconfig import PipConfig, from_options, pip_config
 NEW = Platform("manylinux_2_28_x86_64")
 
 
-def wheel(
-    name: str, version: str, tag: str = "py3-none-any", requires: tuple[str, ...] = ()
-) -> tuple[str, bytes]:
+def wheel(name: str, version: str, tag: str = "py3-none-any", requires: tuple[str, ...] = ()) -> tuple[str, bytes]:
     info = f"{name}-{version}.dist-info"
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     lines += [f"Requires-Dist: {requirement}" for requirement in requires]

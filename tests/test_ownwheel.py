@@ -41,9 +41,7 @@ def dist_info(site: Path, requires: str, version: str = patchq.__version__) -> P
     """Metadata as an installer leaves it in `site`."""
     info = site / f"patchq-{version}.dist-info"
     (info / "licenses").mkdir(parents=True)
-    (info / "METADATA").write_text(
-        METADATA.replace(patchq.__version__, version) + requires + "\nLong text.\n"
-    )
+    (info / "METADATA").write_text(METADATA.replace(patchq.__version__, version) + requires + "\nLong text.\n")
     (info / "entry_points.txt").write_text("[console_scripts]\npatchq = patchq.__main__:main\n")
     (info / "licenses/LICENSE").write_text("Apache License\n")
     (info / "RECORD").write_text("")
@@ -68,9 +66,7 @@ def test_every_installation_gives_the_same_bytes(tmp_path: Path) -> None:
     info = dist_info(editable, "Requires-Dist: PyYAML>=6\nRequires-Dist: rich>=13\nProvides-Extra: dev\n")
     for name in ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "WHEEL"):
         (info / name).write_text(f"only here: {name}\n")
-    dist_info(
-        normal, 'Requires-Dist: rich>=13\nRequires-Dist: pyyaml>=6\nRequires-Dist: ruff; extra == "dev"\n'
-    )
+    dist_info(normal, 'Requires-Dist: rich>=13\nRequires-Dist: pyyaml>=6\nRequires-Dist: ruff; extra == "dev"\n')
     shutil.copytree(CHECKOUT / "patchq", normal / "patchq", ignore=shutil.ignore_patterns("__pycache__"))
     (normal / "patchq/old.pyc").write_bytes(b"cache")
     for path in (normal / "patchq").rglob("*.py"):
@@ -104,10 +100,7 @@ def test_every_installation_gives_the_same_bytes(tmp_path: Path) -> None:
     subprocess.run(install, check=True)
     version = [sys.executable, "-m", "patchq", "--version"]
     environ = {**os.environ, "PYTHONPATH": str(target)}
-    assert (
-        subprocess.check_output(version, cwd=tmp_path, env=environ)
-        == f"patchq {patchq.__version__}\n".encode()
-    )
+    assert subprocess.check_output(version, cwd=tmp_path, env=environ) == f"patchq {patchq.__version__}\n".encode()
     assert pack(sys.executable, tmp_path / "c", target) == (data, requirements)
 
 

@@ -141,10 +141,10 @@ A = entry("p-1/a", b"a")
         ([A, entry("q/b")], "member 'q/b' lies outside the top-level folder 'p-1'"),
         ([entry("p-1")], "member 'p-1' stands where the one top-level folder is due"),
         ([link("p-1", "x")], "stands where the one top-level folder is due"),
-        ([entry("p-1/../a")], "member 'p-1/../a' has the part '..'"),
+        ([entry("p-1/../a")], "member '../a' has the part '..'"),
         ([entry("../a")], "leads out"),
         ([entry("/p-1/a")], "is absolute"),
-        ([entry("p-1//a")], "has an empty part"),
+        ([entry("p-1/a//b")], "has an empty part"),
         ([entry("p-1/\\a")], "is absolute"),
         ([entry("p-1/C:/a")], "is absolute"),
         ([entry("p-1/.git/config")], "inside .git"),
@@ -175,9 +175,7 @@ def test_refused_members(refuse: Callable[[bytes], str], members: list[Entry], m
 
 @pytest.mark.parametrize("target", ["b", "../p", ".", "./b//c", "nowhere", "sub/../b", "loop-free"])
 def test_links_that_stay_inside(read: Callable[..., tuple[SourceFile, ...]], target: str) -> None:
-    found = read(
-        entry("p-1/d/b/c"), link("p-1/d/loop-free", "b"), link("p-1/d/sub", "b"), link("p-1/d/l", target)
-    )
+    found = read(entry("p-1/d/b/c"), link("p-1/d/loop-free", "b"), link("p-1/d/sub", "b"), link("p-1/d/l", target))
     assert SourceFile("d/l", "120000", target.encode()) in found
 
 
@@ -308,9 +306,7 @@ def test_round_trip(tmp_path: Path, files: dict[str, tuple[bytes, int]], gnu: bo
     members = [entry(f"p-1/{name}", data, mode) for name, (data, mode) in files.items()]
     form = tarfile.GNU_FORMAT if gnu else tarfile.PAX_FORMAT
     (tmp_path / "p.tar").write_bytes(tar_bytes(folder("p-1"), *members, form=form))
-    expected = [
-        SourceFile(name, "100755" if mode & 0o100 else "100644", data) for name, (data, mode) in files.items()
-    ]
+    expected = [SourceFile(name, "100755" if mode & 0o100 else "100644", data) for name, (data, mode) in files.items()]
     assert list(read_sdist(tmp_path / "p.tar")) == sorted(expected, key=lambda file: os.fsencode(file.path))
 
 

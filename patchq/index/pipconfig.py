@@ -44,9 +44,7 @@ class PipConfig:
                 context.load_cert_chain(self.client_cert)
         except OSError as error:
             hint = "see `python -m pip config debug`"
-            raise Prevented(
-                f"the certificates of pip's configuration cannot be read: {error}", hint=hint
-            ) from error
+            raise Prevented(f"the certificates of pip's configuration cannot be read: {error}", hint=hint) from error
         return context
 
 

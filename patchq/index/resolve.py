@@ -31,14 +31,10 @@ if not markers.Marker(f"python_full_version == '{target['python_full_version']}'
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
 _UNREACHABLE = re.compile(r"Retrying \(Retry\(|Could not fetch URL")
-_UNMATCHED = re.compile(
-    r"No matching distribution found for (?P<requirement>.+?)(?: \(from .*)?$", re.MULTILINE
-)
+_UNMATCHED = re.compile(r"No matching distribution found for (?P<requirement>.+?)(?: \(from .*)?$", re.MULTILINE)
 
 
-def resolve(
-    requirements: Sequence[str], *, python: str, platform: Platform, deps: bool = True
-) -> tuple[Pin, ...]:
+def resolve(requirements: Sequence[str], *, python: str, platform: Platform, deps: bool = True) -> tuple[Pin, ...]:
     """The wheels of `requirements`, and with `deps` of all they need, for another machine; sorted by name.
 
     `python` is that of the target, "3.12" or "3.12.7". The user's pip configuration and constraints hold.
@@ -66,15 +62,11 @@ def _requirement(text: str) -> str:
             f"{text!r} is not a requirement: {str(error).splitlines()[0]}", hint="such as ray==2.60.0"
         ) from None
     if parsed.url:
-        raise Invalid(
-            f"{text!r} names an address", hint="name a version; pip's find-links can name the place"
-        )
+        raise Invalid(f"{text!r} names an address", hint="name a version; pip's find-links can name the place")
     return text
 
 
-def _argv(
-    wanted: Sequence[str], python: str, platform: Platform, deps: bool, scratch: Path, report: Path
-) -> list[str]:
+def _argv(wanted: Sequence[str], python: str, platform: Platform, deps: bool, scratch: Path, report: Path) -> list[str]:
     return [
         *(sys.executable, "-c", _PIP_AS_IF_THERE, json.dumps(_markers(python, platform))),
         *("install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--no-input"),
@@ -136,11 +128,7 @@ def _failure(outcome: Outcome, python: str, platform: Platform) -> PatchqError:
 
 def _conflict(text: str) -> list[str]:
     start = text.find("The conflict is caused by:")
-    return (
-        [line.strip() for line in text[start:].splitlines()[1:] if line.startswith("    ")]
-        if start >= 0
-        else []
-    )
+    return [line.strip() for line in text[start:].splitlines()[1:] if line.startswith("    ")] if start >= 0 else []
 
 
 def _without_wheel(requirement: str, python: str, platform: Platform) -> PatchqError:
@@ -158,6 +146,4 @@ def _without_wheel(requirement: str, python: str, platform: Platform) -> PatchqE
     if any(package.link.is_wheel for package in fitting):
         return Refused(f"{requirement}: no wheel fits {target}", hint="another version may have one")
     hint = "build a wheel on such a machine and name its folder in pip's find-links"
-    return Refused(
-        f"{requirement}: there is only a source distribution, and wheels are due for {target}", hint=hint
-    )
+    return Refused(f"{requirement}: there is only a source distribution, and wheels are due for {target}", hint=hint)

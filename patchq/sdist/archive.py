@@ -27,7 +27,7 @@ from patchq.document import read_regular
 from patchq.errors import Invalid, PatchqError
 
 MAX_BYTES = 512 << 20
-MAX_MEMBERS = 200_000
+MAX_MEMBERS = 50_000
 MAX_RATIO = 200
 # Below this an archive may be as dense as it likes: even an empty file of 10 MiB shrinks a thousandfold.
 RATIO_FLOOR = 32 << 20

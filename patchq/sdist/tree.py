@@ -13,6 +13,7 @@ from patchq.errors import Invalid
 from patchq.patch.names import check_link, check_path
 from patchq.sdist.archive import Member, members
 
+_MAX_PARTS = 1_000_000
 _MAX_LINKS = 5_000
 _MAX_TARGET = 4095
 # Steps of one look-up, and names that it has to keep in mind: more than trees need, and an end to circles.
@@ -38,38 +39,34 @@ def read_sdist(path: Path) -> tuple[SourceFile, ...]:
     names that are absolute, lead out or into a `.git`, for two members of one name, and for links that leave
     the tree.
     """
-    where = str(path)
-    return _checked(_without_top(_named(members(path), where), where), where)
+    return _checked(_without_top(_named(members(path)), str(path)), str(path))
 
 
 def read_tree(path: Path) -> tuple[SourceFile, ...]:
     """Like `read_sdist` for an archive whose members are the tree itself."""
-    return _checked(_named(members(path), str(path)), str(path))
+    return _checked(_named(members(path)), str(path))
 
 
-def _named(found: Iterable[Member], where: str) -> Iterator[tuple[str, Member]]:
+def _named(found: Iterable[Member]) -> Iterator[tuple[str, Member]]:
     """Members by name, without a `./` in front and a folder's slash behind; the root itself is left out."""
     for member in found:
         name = member.name.removesuffix("/") if member.kind == "folder" else member.name
         while name.startswith("./"):
             name = name[2:]
-        if member.kind == "folder" and name in (".", ""):
-            continue
-        if reason := check_path(name):
-            raise _refusal(member.name, reason, where)
-        yield name, member
+        if member.kind != "folder" or name not in (".", ""):
+            yield name, member
 
 
 def _without_top(named: Iterable[tuple[str, Member]], where: str) -> Iterator[tuple[str, Member]]:
     top = None
     for name, member in named:
         first, slash, rest = name.partition("/")
+        if top is None and (reason := check_path(first or name)):
+            raise _refusal(name, reason, where)
         top = top or first
         if first != top:
             raise _refusal(name, f"lies outside the top-level folder {top!r}", where)
         if slash:
-            if reason := check_path(rest):
-                raise _refusal(name, reason, where)
             yield rest, member
         elif member.kind != "folder":
             raise _refusal(name, "stands where the one top-level folder is due", where)
@@ -78,7 +75,13 @@ def _without_top(named: Iterable[tuple[str, Member]], where: str) -> Iterator[tu
 def _checked(named: Iterable[tuple[str, Member]], where: str) -> tuple[SourceFile, ...]:
     files: dict[str, SourceFile] = {}
     folders: set[str] = set()
+    parts = 0
     for name, member in named:
+        parts += name.count("/") + 1
+        if parts > _MAX_PARTS:
+            raise Invalid(f"has names of more than {_MAX_PARTS} parts together", where=where)
+        if reason := check_path(name):
+            raise _refusal(name, reason, where)
         if member.kind == "folder":
             folders.add(name)
         elif name in files:
