@@ -6,12 +6,18 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from patchq.errors import Prevented
+
+LEASH = Path(__file__).parent / "leash.py"
+LET_GO_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,82 @@ def run(
         raise
     seconds = time.monotonic() - started
     return Outcome(tuple(argv), child.returncode, stdout, stderr, seconds, timed_out)
+
+
+@dataclass
+class Running:
+    """A command on a leash (`leash.py`), started at `started` on the monotonic clock."""
+
+    argv: tuple[str, ...]
+    started: float
+    _child: subprocess.Popen[bytes]
+    _lead: int
+    _stdout: BinaryIO
+    _stderr: BinaryIO
+
+    def outcome(self, timeout: float | None = None) -> Outcome:
+        """Wait for its end, at most until `timeout` seconds after its start."""
+        timed_out = False
+        try:
+            self._child.wait(None if timeout is None else max(0.0, self.started + timeout - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            timed_out = True
+            self.let_go()
+        seconds = time.monotonic() - self.started
+        return Outcome(
+            self.argv, self._child.returncode, _all_of(self._stdout), _all_of(self._stderr), seconds, timed_out
+        )
+
+    def let_go(self) -> None:
+        """End it with everything that it started, now."""
+        if self._lead >= 0:
+            os.close(self._lead)
+            self._lead = -1
+        try:
+            self._child.wait(LET_GO_SECONDS)
+        except subprocess.TimeoutExpired:
+            _kill_group(self._child)
+            self._child.wait()
+
+
+@contextlib.contextmanager
+def leashed(
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None, stdin: bytes = b""
+) -> Iterator[Running]:
+    """Start `argv`; when the block ends, and also when this process is killed in it, nothing of it is left running.
+
+    What it and its children write is kept in unnamed files, so it never waits for a reader. Raises `Prevented` when
+    it cannot be started.
+    """
+    with contextlib.ExitStack() as stack:
+        question, stdout, stderr = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        question.write(stdin)
+        question.seek(0)
+        held, lead = os.pipe()
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(LEASH), str(held), *argv],
+                env=env,
+                cwd=cwd,
+                stdin=question,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=(held,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(lead)
+            raise Prevented(f"cannot start {argv[0]}: {error.strerror or error}") from error
+        finally:
+            os.close(held)
+        running = Running(tuple(argv), time.monotonic(), child, lead, stdout, stderr)
+        stack.callback(running.let_go)
+        yield running
+
+
+def _all_of(stream: BinaryIO) -> bytes:
+    stream.seek(0)
+    return stream.read()
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:
