@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from patchq.cli import queue_verbs, record_verbs
+from patchq.cli import moving, queue_verbs, record_verbs
 from patchq.cli.app import app
 from patchq.errors import Invalid, PatchqError, Prevented, Problem, Terminated
 from patchq.report import SCHEMA, Report
@@ -24,7 +24,7 @@ BUG, INTERRUPTED, BROKEN_PIPE, TERMINATED = 70, 130, 141, 143
 CommandError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-_VERBS = (queue_verbs, record_verbs)  # imported for what they register
+_VERBS = (queue_verbs, moving, record_verbs)  # imported for what they register
 
 
 def run(argv: Sequence[str]) -> int:
@@ -61,9 +61,19 @@ def _answer(report: Report, argv: Sequence[str], as_json: bool) -> int:
 
     render.show(report, to_stderr=bool(report.output))
     if report.output:
-        sys.stdout.write(report.output)
-        sys.stdout.flush()
+        _print_output(report.output)
     return report.exit_code
+
+
+def _print_output(output: str) -> None:
+    """A verb's data: byte for byte, except on a terminal, which gets nothing raw."""
+    if sys.stdout.isatty():
+        from patchq.render import clean
+
+        sys.stdout.writelines(f"{clean(line)}\n" for line in output.removesuffix("\n").split("\n"))
+    else:
+        sys.stdout.buffer.write(output.encode("utf-8", "surrogateescape"))
+    sys.stdout.flush()
 
 
 def _fail(problems: Sequence[Problem], code: int, argv: Sequence[str], as_json: bool) -> int:
