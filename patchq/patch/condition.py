@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from patchq.patch.names import check_path, unquote
 
-_LINE = re.compile(r"(?P<path>.+?)(?:\s+(?P<count>\d{1,9}))?\s+/(?P<regex>.+)/\s*$")
+_COUNT = re.compile(r"[0-9]{1,9}")
+_SHOWN = 200
+_LONGEST = 8192
+_GAP = re.compile(r"[ \t]/")
 
 
 @dataclass(frozen=True)
@@ -31,18 +34,21 @@ def parse_condition(text: str, line: int) -> Condition | str:
 
     A path with ` /` in it, or one that ends in a blank and digits, is written in git's C quotes.
     """
-    path, rest = _split_quoted(text)
-    found = _LINE.match(f"{'q' if path else ''}{rest}")
-    if not found:
-        return f"{text!r} is not `PATH [COUNT] /REGEX/`"
-    path = path or found["path"]
+    quoted, rest = _split_quoted(text.strip())
+    gap = _GAP.search(rest)
+    if not gap or not rest.endswith("/") or gap.end() >= len(rest) - 1 or len(rest) > _LONGEST:
+        return f"{text[:_SHOWN]!r} is not `PATH [COUNT] /REGEX/`"
+    left, regex = rest[: gap.start()].strip(), rest[gap.end() : -1]
+    path, _, count = (quoted, "", left) if quoted else left.rpartition(" ")
+    if not path or not _COUNT.fullmatch(count):
+        path, count = quoted or left, ""
     if reason := check_path(path):
-        return f"the path {path!r} {reason}"
+        return f"the path {path[:_SHOWN]!r} {reason}"
     try:
-        re.compile(found["regex"], re.MULTILINE)
+        re.compile(regex, re.MULTILINE)
     except (re.error, OverflowError, RecursionError) as error:
-        return f"the expression {found['regex']!r} cannot be read: {error}"
-    return Condition(path, int(found["count"]) if found["count"] else None, found["regex"], line)
+        return f"the expression {regex[:_SHOWN]!r} cannot be read: {error}"
+    return Condition(path.strip(), int(count) if count else None, regex, line)
 
 
 def _split_quoted(text: str) -> tuple[str, str]:

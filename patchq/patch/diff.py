@@ -32,6 +32,7 @@ _MORE = re.compile(
     re.MULTILINE,
 )
 _LOOKS_LIKE_DIFF = re.compile(rb"^(?:\+\+\+ [^\n]*\n@@ |@@ -|GIT binary patch|Index: )", re.MULTILINE)
+_BLANKS = re.compile(rb"\n*")
 _PREAMBLE_WINDOW = 64 << 10
 
 
@@ -92,18 +93,20 @@ def _check_between(source: Source, begin: int, end: int) -> None:
     mail = _NEXT_MAIL.search(source.data, begin, end)
     foreign = _FOREIGN.search(source.data, begin, end)
     if mail:
-        source.refuse(
-            "a second patch begins here; one file holds one patch", mail.start(), "split the file in two"
-        )
+        source.refuse("a second patch begins here; one file holds one patch", mail.start(), "split the file in two")
     elif foreign:
         what = "text between two diffs: is a diff hidden in the message above, or are these two patches?"
         source.refuse(what, foreign.start(), "a diff quoted in a message has to be indented")
 
 
 def _check_end(source: Source, at: int) -> None:
+    blanks = _BLANKS.match(source.data, at)
+    at = blanks.end() if blanks else at
     signature = _SIGNATURE.search(source.data, at)
     more = _MORE.search(source.data, at, signature.start() if signature else len(source.data))
     mail = _NEXT_MAIL.search(source.data, at)
+    if not signature and at < len(source.data) and not source.data.endswith(b"\n"):
+        source.refuse("the patch ends in the middle of a line", len(source.data), "was it cut off?")
     if more:
         what = "text behind the last change that looks like more of it"
         source.refuse(what, more.start(), "do the counts of the hunk above agree with its lines?")

@@ -9,9 +9,7 @@ from patchq.patch.names import unquote
 
 DEV_NULL = re.compile(rb"/dev/null(?=[ \t\r\n]|$)")
 _STAMP_TAIL = 96
-_STAMP = re.compile(
-    rb"(?P<gap>[\t ])(?:\d\d)?\d\d-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{1,12})?)?(?: [+-]\d\d:?\d\d)?\Z"
-)
+_STAMP = re.compile(rb"(?P<gap>[\t ])(?:\d\d)?\d\d-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{1,12})?)?(?: [+-]\d\d:?\d\d)?\Z")
 _EPOCH = re.compile(rb"(1969-12-31|1970-01-01) ([0-2]\d):([0-5]\d):00(?:\.0+)? ([+-])([0-2]\d):?([0-5]\d)\Z")
 _BACKUPS = (b".orig", b"~", b".old", b".bak")
 
@@ -83,7 +81,7 @@ def pair_on_git_line(text: bytes, strip: int) -> bytes | None:
         found = unquote(text[quoted:])
         name = strip_components(found[0], strip) if found else None
         return name if name and text[start:quoted].rstrip(b" \t") == name else None
-    return next((name for name in _halves(text[start:], strip)), None)
+    return next(iter(_halves(text[start:], strip)), None)
 
 
 def names_agree(text: bytes, old: bytes, new: bytes, strip: int) -> bool:
@@ -123,17 +121,21 @@ def _after_components(text: bytes, strip: int) -> int | None:
 
 
 def _halves(text: bytes, strip: int) -> list[bytes]:
-    """Ways to read `NAME SEPARATOR PREFIX/NAME` where both names are equal.
+    """The ways to read `NAME BLANK PREFIX/NAME` with equal names, the shortest first.
 
-    Only separators that leave a remainder `PREFIX/NAME` of the right shape are tried: a line full of blanks
-    must not cost its square.
+    The lengths add up only where the prefix ends as far behind the middle as the blank is before it, and a
+    prefix of `strip` components ends at one of the first `strip` slashes there: a line full of blanks or
+    slashes must not cost its square.
     """
     found = []
-    for blank in re.finditer(rb"[ \t]", text):
-        length = blank.start()
-        if 2 * length >= len(text) or (strip and text[-length - 1] != ord("/")):
+    end = (len(text) - 1) // 2
+    for _ in range(max(strip, 1)):
+        if strip:
+            end = text.find(b"/", end + 1)
+        length = len(text) - 1 - end
+        if end < 0 or length <= 0 or text[length] not in b" \t":
             continue
         name = text[:length]
-        if name and text.endswith(name) and strip_components(text[length + 1 :], strip) == name:
+        if strip_components(text[length + 1 :], strip) == name:
             found.append(name)
-    return found
+    return found[::-1]

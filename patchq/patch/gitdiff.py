@@ -17,10 +17,10 @@ from patchq.patch.model import Change, Hunk, Kind
 from patchq.patch.source import Broken, Source
 
 GIT = b"diff --git "
-_KEYWORDS = (
-    b"old mode ", b"new mode ", b"deleted file mode ", b"new file mode ", b"copy from ", b"copy to ",
-    b"rename from ", b"rename to ", b"similarity index ", b"dissimilarity index ", b"index ",
-)  # fmt: skip
+_EXTENDED = re.compile(
+    rb"(old mode |new mode |deleted file mode |new file mode |copy from |copy to |rename from |rename to "
+    rb"|similarity index |dissimilarity index |index )"
+)
 _INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: (\d+))?\s*\Z")
 _EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 _FULL_ID = (40, 64)
@@ -66,12 +66,13 @@ def _read_head(source: Source, at: int) -> _Head:
     git = source.data[at + len(GIT) : position - 1]
     values: dict[bytes, bytes] = {}
     places: dict[bytes, int] = {}
-    while keyword := next((word for word in _KEYWORDS if source.data.startswith(word, position)), None):
+    while found := _EXTENDED.match(source.data, position):
+        keyword = found[0]
         if keyword in values:
             raise Broken(f"a second `{keyword.decode().strip()}` line", position)
         after = source.after_line(position)
         places[keyword] = position
-        values[keyword] = source.data[position + len(keyword) : after - 1]
+        values[keyword] = source.data[found.end() : after - 1]
         position = after
     if not source.data.startswith(b"--- ", position):
         return _Head(at, git, values, places, None, position)

@@ -10,6 +10,10 @@ from patchq.patch.source import Broken, Source
 
 _HEADER = re.compile(rb"@@ -(\d{1,18})(?:,(\d{1,18}))? \+(\d{1,18})(?:,(\d{1,18}))? @@ ?([^\n]*)\n")
 _PLUS, _MINUS, _SPACE, _NEWLINE, _BACKSLASH = b"+- \n\\"
+# How many old and how many new lines one line of a kind stands for.
+_STANDS_FOR = {_PLUS: (0, 1), _MINUS: (1, 0), _SPACE: (1, 1), _NEWLINE: (1, 1)}
+_RUN = 64
+_RUNS = {kind: re.compile(rb"(?:[%c][^\n]*\n){1,%d}" % (kind, _RUN)) for kind in (_PLUS, _MINUS, _SPACE)}
 _SHORTEST_MARK = 12
 _SECTION = 512
 
@@ -40,30 +44,26 @@ def _read_hunk(source: Source, at: int) -> Hunk:
 def _read_body(source: Source, head: int, at: int, old: int, new: int) -> tuple[int, int, int, int, int]:
     """Walk over the promised lines: the offset behind them, and what they are.
 
-    One loop over offsets, since it runs once for each line of a patch of any size.
+    Offsets instead of lines, and many lines of a kind in one step, since patches may have any size.
     """
     data, size, wanted = source.data, len(source.data), (old, new)
     leading = trailing = added = deleted = 0
     while old > 0 or new > 0:
-        after = data.find(b"\n", at) + 1
-        if not after:
-            raise _short(source, head, size, *wanted, truncated=True)
+        if at >= size:
+            raise _cut_off(source, head, *wanted)
         kind = data[at]
-        if kind == _PLUS:
-            new -= 1
-            added += 1
-            trailing = 0
-        elif kind == _MINUS:
-            old -= 1
-            deleted += 1
-            trailing = 0
-        elif kind in (_SPACE, _NEWLINE):
-            old -= 1
-            new -= 1
-            trailing += 1
-            leading += not (added or deleted)
-        else:
-            raise _short(source, head, at, *wanted, truncated=False)
+        if kind not in _STANDS_FOR:
+            raise _stray(source, head, at, *wanted)
+        of_old, of_new = _STANDS_FOR[kind]
+        after, count = _step(data, at, kind, max(old * of_old, new * of_new))
+        if not after:
+            raise _cut_off(source, head, *wanted)
+        old -= count * of_old
+        new -= count * of_new
+        added += count * (of_new - of_old == 1)
+        deleted += count * (of_old - of_new == 1)
+        trailing = trailing + count if of_old == of_new else 0
+        leading += 0 if added or deleted else count
         at = after
         if at < size and data[at] == _BACKSLASH:
             at = _skip_mark(data, at, size)
@@ -76,22 +76,27 @@ def _read_body(source: Source, head: int, at: int, old: int, new: int) -> tuple[
     return at, leading, trailing, added, deleted
 
 
+def _step(data: bytes, at: int, kind: int, due: int) -> tuple[int, int]:
+    """The offset behind some lines of one kind, at most as many as are due, and their number; (0, _) if cut."""
+    if due < _RUN or kind == _NEWLINE:
+        return data.find(b"\n", at) + 1, 1
+    run = _RUNS[kind].match(data, at)
+    return (run.end(), data.count(b"\n", at, run.end())) if run else (0, 0)
+
+
 def _skip_mark(data: bytes, at: int, size: int) -> int:
     """The offset behind a `\\ No newline at end of file` line, in whatever language it was written."""
     after = data.find(b"\n", at) + 1 or size
     return after if data.startswith(b"\\ ", at) and after - at >= _SHORTEST_MARK else at
 
 
-def _short(source: Source, head: int, at: int, old: int, new: int, *, truncated: bool) -> Broken:
+def _cut_off(source: Source, head: int, old: int, new: int) -> Broken:
     line = source.line_number(head)
-    if truncated:
-        return Broken(
-            f"the patch ends inside the hunk of line {line}, which promises {old} old and {new} new lines",
-            head,
-            "was it cut off, or its last newline lost?",
-        )
-    return Broken(
-        f"the hunk of line {line} promises {old} old and {new} new lines, but this line is none of them",
-        at,
-        "a line of a hunk begins with a blank, + or -; make the patch again",
-    )
+    what = f"the patch ends inside the hunk of line {line}, which promises {old} old and {new} new lines"
+    return Broken(what, head, "was it cut off, or its last newline lost?")
+
+
+def _stray(source: Source, head: int, at: int, old: int, new: int) -> Broken:
+    line = source.line_number(head)
+    what = f"the hunk of line {line} promises {old} old and {new} new lines, but this line is none of them"
+    return Broken(what, at, "a line of a hunk begins with a blank, + or -; make the patch again")

@@ -12,9 +12,7 @@ _ESCAPED = re.compile(rb"\\(?:([abtnvfr\"\\])|([0-3][0-7]{2}))")
 _SURROGATE = re.compile("[\udc80-\udcff]")
 
 # Code points that HFS+ ignores when it compares names (git's utf8.c).
-_IGNORED_BY_HFS = dict.fromkeys(
-    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
-)
+_IGNORED_BY_HFS = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
 _DOT_GIT = re.compile(r"\.git|git~[0-9]+")
 _DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 _MAX_PATH = 4095

@@ -42,10 +42,7 @@ def _check_symlink(source: Source, change: Change, allowed: bool) -> None:
 def _target(data: bytes, hunks: Iterable[Hunk]) -> str:
     """A link's text after the change: what its hunks keep or add."""
     lines = [
-        line[1:]
-        for hunk in hunks
-        for line in data[hunk.start : hunk.end].split(b"\n")[1:]
-        if line[:1] in (b"+", b" ")
+        line[1:] for hunk in hunks for line in data[hunk.start : hunk.end].split(b"\n")[1:] if line[:1] in (b"+", b" ")
     ]
     return os.fsdecode(b"\n".join(lines))
 

@@ -43,9 +43,7 @@ def _expected(patch: Patch, change: Change, hunk: Hunk) -> tuple[tuple[int, str]
 
 def _by_unidiff(hunk: str) -> tuple[tuple[int, str], ...]:
     (block,) = PatchSet(f"--- a/old\n+++ b/new\n{hunk}")[0]
-    return tuple(
-        (line.source_line_no, line.value.rstrip("\r\n")) for line in block if line.source_line_no is not None
-    )
+    return tuple((line.source_line_no, line.value.rstrip("\r\n")) for line in block if line.source_line_no is not None)
 
 
 def _by_hand(hunk: bytes, first: int) -> tuple[tuple[int, str], ...]:

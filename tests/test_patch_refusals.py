@@ -1,0 +1,198 @@
+"""Hostile and broken patches: each class refused with words of its own, never with a traceback."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from patchq.errors import Invalid
+from patchq.patch import parse_patch
+
+HUNK = b"@@ -1 +1 @@\n-a\n+b\n"
+GOOD = b"diff --git a/x b/x\nindex 1111111..2222222 100644\n--- a/x\n+++ b/x\n" + HUNK
+
+
+def named(old: bytes, new: bytes) -> bytes:
+    return b"diff --git %s %s\n--- %s\n+++ %s\n" % (old, new, old, new) + HUNK
+
+
+def created(name: bytes, mode: bytes, line: bytes = b"x") -> bytes:
+    return (
+        b"diff --git a/%s b/%s\nnew file mode %s\n--- /dev/null\n+++ b/%s\n@@ -0,0 +1 @@\n+%s\n"
+        b"\\ No newline at end of file\n" % (name, name, mode, name, line)
+    )
+
+
+def binary(method: bytes, size: int, data: bytes) -> bytes:
+    packed = zlib.compress(data)
+    lines = b""
+    for at in range(0, len(packed), 52):
+        piece = packed[at : at + 52]
+        letter = len(piece) + (64 if len(piece) <= 26 else 70)
+        lines += b"%c%s\n" % (letter, base64.b85encode(piece, pad=True))
+    head = b"diff --git a/x b/x\nindex %s..%s 100644\n" % (b"1" * 40, b"2" * 40)
+    return head + b"GIT binary patch\n%s %d\n" % (method, size) + lines + b"\n"
+
+
+def varint(number: int) -> bytes:
+    out = b""
+    while number >= 0x80:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "dot-dot": (named(b"a/../x", b"b/../x"), "leads out"),
+    "dot": (named(b"a/./x", b"b/./x"), "leads out"),
+    "absolute": (b"--- /etc/passwd\n+++ /etc/passwd\n" + HUNK, "absolute"),
+    "absolute after strip": (named(b"a//etc/x", b"b//etc/x"), "absolute"),
+    "drive": (named(b"a/C:\\x", b"b/C:\\x"), "absolute"),
+    "empty part": (named(b"a/x//y", b"b/x//y"), "empty part"),
+    "git": (named(b"a/.git/config", b"b/.git/config"), ".git"),
+    "git in case": (named(b"a/x/.GiT", b"b/x/.GiT"), ".git"),
+    "short name": (named(b"a/GIT~1/x", b"b/GIT~1/x"), ".git"),
+    "stream": (named(b"a/.git::$INDEX_ALLOCATION/x", b"b/.git::$INDEX_ALLOCATION/x"), ".git"),
+    "dots and blanks": (named(b"a/.git . ./x", b"b/.git . ./x"), ".git"),
+    "hfs": (named("a/.g\u200cit/x".encode(), "b/.g\u200cit/x".encode()), ".git"),
+    "octal": (named(b'"a/\\056git/x"', b'"b/\\056git/x"'), ".git"),
+    "backslash": (named(b'"a/x\\\\.git\\\\y"', b'"b/x\\\\.git\\\\y"'), ".git"),
+    "newline": (named(b'"a/x\\ny"', b'"b/x\\ny"'), "newline"),
+    "rename": (
+        b"diff --git a/x b/.git/x\nsimilarity index 100%\nrename from x\nrename to .git/x\n",
+        ".git",
+    ),
+    "gitlink": (
+        b"diff --git a/m b/m\nnew file mode 160000\nindex 0000000..1111111\n--- /dev/null\n+++ b/m\n"
+        b"@@ -0,0 +1 @@\n+Subproject commit " + b"1" * 40 + b"\n",
+        "submodule",
+    ),
+    "gitlink on index": (GOOD.replace(b"100644", b"160000"), "submodule"),
+    "setuid": (created(b"x", b"104755"), "mode 104755"),
+    "group": (created(b"x", b"100664"), "mode 100664"),
+    "link without the word": (created(b"x", b"120000"), "Symlink: allowed"),
+    "link out": (b"Symlink: allowed\n\n" + created(b"d/x", b"120000", b"../../etc"), "out of the tree"),
+    "link away": (b"Symlink: allowed\n\n" + created(b"d/x", b"120000", b"/etc"), "absolute"),
+    "link into git": (b"Symlink: allowed\n\n" + created(b"d/x", b"120000", b"../.git/hooks"), ".git"),
+    "link of git": (b"Symlink: allowed\n\n" + created(b".gitmodules", b"120000"), "cannot be"),
+    "through a link": (
+        b"Symlink: allowed\n\n" + created(b"d", b"120000") + created(b"d/y", b"100644"),
+        "through the link",
+    ),
+    "copy": (b"diff --git a/x b/y\nsimilarity index 100%\ncopy from x\ncopy to y\n", "copies"),
+    "half a rename": (b"diff --git a/x b/y\nrename from x\n", "needs both"),
+    "binary without data": (
+        b"diff --git a/x b/x\nindex 1111111..2222222 100644\nBinary files a/x and b/x differ\n",
+        "without its data",
+    ),
+    "binary with short ids": (
+        binary(b"literal", 1, b"x").replace(b"1" * 40 + b".." + b"2" * 40, b"1111111..2222222"),
+        "full ids",
+    ),
+    "huge literal": (binary(b"literal", 1 << 40, b"x"), "bytes; at most"),
+    "huge delta": (binary(b"delta", 99, varint(9) + varint(1 << 40) + b"x" * 90), "bytes; at most"),
+    "cut binary": (binary(b"literal", 1, b"x")[:-1], "corrupt or cut off"),
+    "bent binary": (binary(b"literal", 1, b"x").replace(b"\n\n", b"~~~\n\n"), "corrupt or cut off"),
+    "too many promised": (GOOD.replace(b"-1 +1", b"-1 +1,2"), "inside the hunk"),
+    "too many, more follows": (GOOD.replace(b"-1 +1", b"-1 +1,2") + named(b"a/y", b"b/y"), "none of them"),
+    "too few promised": (GOOD + b"+c\n", "looks like more"),
+    "does not add up": (GOOD.replace(HUNK, b"@@ -1 +1 @@\n-a\n-c\n+b\n"), "add up"),
+    "unbalanced": (GOOD.replace(HUNK, b"@@ -0,0 +1,2 @@\n c\n+b\n"), "add up"),
+    "nothing changed": (GOOD.replace(HUNK, b"@@ -1 +1 @@\n a\n"), "changes nothing"),
+    "cut off": (GOOD[:-1], "inside the hunk"),
+    "cut off in the head": (GOOD[: GOOD.index(b"@@")], "no hunk"),
+    "cut off before the names": (GOOD[: GOOD.index(b"--- ")], "missing"),
+    "cut off in a word": (b"diff --git a/x b/x\nnew file mode 100644\nind", "middle of a line"),
+    "content cut off": (
+        b"diff --git a/x b/x\nnew file mode 100644\nindex 0000000..1111111\n",
+        "content of the file to add is missing",
+    ),
+    "a lost hunk": (b"Description: x\n\n" + HUNK, "without the names"),
+    "no change": (b"diff --git a/x b/x\n", "without a change"),
+    "names apart": (GOOD.replace(b"+++ b/x", b"+++ b/y"), "differ"),
+    "names unlike the first line": (GOOD.replace(b"diff --git a/x b/x", b"diff --git a/y b/y"), "does not name"),
+    "plain names apart": (b"--- a/x\n+++ b/y\n" + HUNK, "not of one file"),
+    "too few components": (b"--- x\n+++ x\n" + HUNK, "nothing is left"),
+    "null unexplained": (GOOD.replace(b"--- a/x", b"--- /dev/null"), "/dev/null without"),
+    "new with old lines": (
+        created(b"x", b"100644").replace(b"-0,0 +1 @@\n", b"-1 +1 @@\n-y\n"),
+        "cannot have old lines",
+    ),
+    "twice": (GOOD + GOOD, "second time"),
+    "hidden": (b"Subject: x\n\n" + GOOD + b"\nthe rest of a message\n---\n" + named(b"a/y", b"b/y"), "hidden"),
+    "two mails": (
+        GOOD + b"-- \n2.39\n\nFrom " + b"1" * 40 + b" Mon\nFrom: a\n\n" + named(b"a/y", b"b/y"),
+        "second patch",
+    ),
+    "two headers": (GOOD + b"\nDescription: y\n\n" + named(b"a/y", b"b/y"), "second patch"),
+    "combined": (b"diff --cc x\nindex 1,2..3\n--- a/x\n+++ b/x\n@@@ -1,1 -1,1 +1,1 @@@\n- a\n -b\n++c\n", "combined"),
+    "context diff": (b"*** a/x\n--- b/x\n***************\n*** 1 ****\n! a\n--- 1 ----\n! b\n", "context diff"),
+    "svn without hunks": (b"Index: x\n" + b"=" * 67 + b"\n", "git sees none"),
+    "utf-16": (GOOD.decode().encode("utf-16"), "NUL"),
+    "mail encoding": (
+        b"From: a\nSubject: x\nContent-Transfer-Encoding: base64\n\nZGlmZg==\n",
+        "still encoded",
+    ),
+    "bad expression": (b"Description: x\nExpect: a /(/\n", "cannot be read"),
+    "bad condition": (b"Description: x\nForbid: just words\n", "is not `PATH"),
+    "condition outside": (b"Description: x\nForbid: ../x /y/\n", "leads out"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    data, words = REFUSED[name]
+    with pytest.raises(Invalid) as caught:
+        parse_patch("u/device/x", data, "series/x.patch")
+    assert words in str(caught.value)
+    assert all(problem.where.startswith("series/x.patch:") for problem in caught.value.problems)
+
+
+def test_every_problem_at_once_with_its_line() -> None:
+    data = named(b"a/.git", b"b/.git") + created(b"x", b"120000") + named(b"a/y", b"b/y")[:-3]
+    with pytest.raises(Invalid) as caught:
+        parse_patch("u/device/x", data, "p")
+    assert sorted(problem.where for problem in caught.value.problems) == ["p:1", "p:17", "p:7"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"Description: nothing yet\n",
+        created(b"x", b"120000", b"a/../b").replace(b"diff", b"Symlink: allowed\n\ndiff", 1),
+        b"diff --git a/x b/x\ndeleted file mode 120000\n--- a/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-t\n",
+        b"diff --git a/x b/x\nnew file mode 100644\nindex 0000000..e69de29\n",
+        binary(b"literal", 1, b"x"),
+        GOOD + b"-- \n2.39.5\n\n",
+        GOOD + b"--\nfrom a list\n",
+        GOOD + b"\n\n",
+        GOOD.replace(b"\n", b"\r\n"),
+        created(b"d", b"100644").replace(b"new", b"deleted").replace(b"/dev/null\n+++ b/d", b"a/d\n+++ /dev/null")
+        .replace(b"-0,0 +1", b"-1 +0,0").replace(b"+x", b"-x"),
+        b"Only in a: y\ndiff -ruN a/x b/x\n--- a/x\n+++ b/x\n" + HUNK + b"diff -ruN a/y b/y\n--- a/y\n+++ b/y\n" + HUNK,
+    ],
+)  # fmt: skip
+def test_accepted(data: bytes) -> None:
+    assert parse_patch("u/device/x", data, "p").data == data
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([*GOOD.splitlines(keepends=True), b"\n", b"x\n", b"-- \n", b"Date: x\n", b"\xff"]), max_size=12
+    )
+    | st.binary(max_size=200)
+)
+def test_nothing_else_is_ever_raised(parts: list[bytes] | bytes) -> None:
+    data = parts if isinstance(parts, bytes) else b"".join(parts)
+    try:
+        patch = parse_patch("u/device/x", data, "p")
+    except Invalid:
+        return
+    assert patch.header.raw == data[: patch.diff_start]
+    assert patch.header.message("u/device/x").endswith(b"Patchq-Patch: u/device/x\n")
