@@ -17,7 +17,8 @@ from patchq.instructions import instructions
 from patchq.lock import Lock, LockedSelection, parse_lock, tools_key
 from patchq.manifest import MANIFEST, SUMS, CarriedCommit, Manifest, Requires, check_bundle, write_sums
 from patchq.ownwheel import own_wheel
-from patchq.queue.load import LOCK_NAME, Queue
+from patchq.queue.load import Queue
+from patchq.queuejournal import LOCK_NAME
 from patchq.sources import pin_of, sdist_folder
 from patchq.store import Store, write_bundle_file
 
@@ -192,8 +193,8 @@ def _copy_queue(queue: Queue, lock: Lock, folder: Path, since: Lock | None) -> N
     for path, digest in lock.files.items():
         if _is_known(path, digest, since):
             continue
-        data = read_regular(queue.root / path, 64 << 20)
-        if sha256(data) != digest:
+        data = queue.files.get(path)
+        if data is None or sha256(data) != digest:
             raise Refused("differs from the lock", where=str(queue.root / path), hint="run: patchq lock")
         place = folder / "series" / path
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -9,14 +9,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from patchq.document import Document, load_json, parse_json, read_regular, sha256, to_json, write_atomic
+from patchq.document import Document, parse_json, sha256, to_json
 from patchq.engine import Base, Engine, Placed
 from patchq.errors import DoesNotApply, Invalid, Problem, Refused
 from patchq.index import Pin
 from patchq.queue.baseline import BaselineForm, CommitId, Sha256
-from patchq.queue.load import LOCK_NAME, Queue
+from patchq.queue.load import Queue
 from patchq.queue.selection import Selection, selections
 from patchq.queue.target import Environment
+from patchq.queuejournal import LOCK_NAME, write_queue
 from patchq.sources import Sources
 from patchq.store import Store
 
@@ -114,12 +115,12 @@ def lock_path(queue: Queue) -> Path:
 
 def load_lock(queue: Queue) -> Lock:
     """The queue's lock; raises `Refused` where there is none and `Invalid` where it is not one."""
-    path = lock_path(queue)
-    if not path.exists():
-        raise Refused("the queue has no lock", where=str(path), hint="run: patchq lock")
-    lock = load_json(path, Lock)
-    if lock.to_bytes() != read_regular(path, 64 << 20):
-        raise Invalid("is not in the form that patchq writes", where=str(path), hint="run: patchq lock")
+    data, where = queue.files.get(LOCK_NAME), str(lock_path(queue))
+    if data is None:
+        raise Refused("the queue has no lock", where=where, hint="run: patchq lock")
+    lock = parse_lock(data, where)
+    if lock.to_bytes() != data:
+        raise Invalid("is not in the form that patchq writes", where=where, hint="run: patchq lock")
     return lock
 
 
@@ -130,7 +131,7 @@ def parse_lock(data: bytes, where: str) -> Lock:
 
 def save_lock(queue: Queue, lock: Lock) -> None:
     """Write the lock in one step."""
-    write_atomic(lock_path(queue), lock.to_bytes())
+    write_queue(queue.root, {LOCK_NAME: lock.to_bytes()})
 
 
 def differences(queue: Queue, lock: Lock) -> Iterator[Problem]:

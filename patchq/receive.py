@@ -15,8 +15,9 @@ from patchq.errors import Invalid, Prevented, Problem, Refused
 from patchq.lock import Lock, parse_lock
 from patchq.manifest import Manifest, check_bundle
 from patchq.queue.host import Host
-from patchq.queue.load import LOCK_NAME, Queue, load_queue
+from patchq.queue.load import Queue, load_queue
 from patchq.queue.target import Target
+from patchq.queuejournal import LOCK_NAME
 from patchq.report import State, Step
 from patchq.sdist import read_tree
 from patchq.sources import import_sdist, sdist_folder

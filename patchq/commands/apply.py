@@ -10,9 +10,10 @@ from pathlib import Path
 from patchq.commands.place import Place, last_apply, remember_area
 from patchq.commands.sinks import Installed, protected
 from patchq.conditions import broken
+from patchq.document import sha256
 from patchq.engine import Engine, Placed
 from patchq.environment import launch_of
-from patchq.errors import PatchqError
+from patchq.errors import PatchqError, Refused
 from patchq.installed import roll_forward
 from patchq.lock import Lock, LockedSelection, differences, load_lock
 from patchq.privatepytest import private_pytest
@@ -20,7 +21,7 @@ from patchq.proof import Prover, adds_no_bad_whitespace
 from patchq.queue.host import Host
 from patchq.queue.load import Queue
 from patchq.queue.selection import Selection, select
-from patchq.receive import keep_queue, locked_file
+from patchq.receive import keep_queue
 from patchq.record import Evidence, write_record
 from patchq.report import Report, State, Step, worst
 from patchq.sources import Sources
@@ -150,7 +151,7 @@ class _Job:
             yield Step(problem.where, State.EDITED, problem.what, "queue", hint=problem.hint)
         if not stale:
             yield Step("lock", State.PASSED, f"{self.lock.digest[:12]} agrees with every file of the queue", "queue")
-            keep_queue(self.lock, self.area, partial(_read_locked, self.place.root))
+            keep_queue(self.lock, self.area, partial(_read_locked, self.queue))
 
     def _applies(self) -> Iterator[Step]:
         nearby = None if self.place.home else self.place.store
@@ -240,7 +241,7 @@ class _Job:
         chosen = select(self.queue, self.target, self.variant, name).chosen
         tests = {test for queued in chosen if queued.patch for test in queued.patch.header.tests}
         return {
-            test: _read_locked(self.place.root, f"{name}/{test}", self.lock.files[f"{name}/{test}"])
+            test: _read_locked(self.queue, f"{name}/{test}", self.lock.files[f"{name}/{test}"])
             for test in sorted(tests)
         }
 
@@ -283,5 +284,8 @@ def _error_step(problem: object, error: PatchqError) -> Step:
     return Step(str(problem), states.get(error.exit_code, State.FAILED), group="error")
 
 
-def _read_locked(root: Path, path: str, digest: str) -> bytes:
-    return locked_file(root / path, digest)
+def _read_locked(queue: Queue, path: str, digest: str) -> bytes:
+    data = queue.files.get(path)
+    if data is None or sha256(data) != digest:
+        raise Refused("differs from the lock", where=str(queue.root / path), hint="run: patchq lock")
+    return data

@@ -24,6 +24,7 @@ from patchq.ownwheel import own_requirements
 from patchq.queue.lint import lint, unsatisfied
 from patchq.queue.load import Queue
 from patchq.queue.selection import selections
+from patchq.queuejournal import LOCK_NAME
 from patchq.report import Report, State, Step
 
 
@@ -62,7 +63,7 @@ def lock(place: Place, *, check: bool = False, sources: dict[str, str] | None = 
 
 
 def _previous(queue: Queue) -> Lock | None:
-    return load_lock(queue) if lock_path(queue).exists() else None
+    return load_lock(queue) if LOCK_NAME in queue.files else None
 
 
 def _compare(queue: Queue, lock: Lock | None, resolved: Mapping[str, object]) -> Iterator[Step]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from patchq.document import load_yaml, nearest, read_regular, sha256
+from patchq.document import MAX_BYTES, Document, nearest, parse_yaml, sha256
 from patchq.errors import Invalid, Problem
 from patchq.patch import Patch, parse_patch
 from patchq.queue.baseline import Baseline
 from patchq.queue.target import QueueSettings, Target, Variant
+from patchq.queuejournal import LOCK_NAME, read_queue
 from patchq.series import LAYERS, Series, SeriesEntry, parse_series
 
-LOCK_NAME = "patchq.lock"
 MAX_PATCH = 64 << 20
-_FILES = ("queue.yaml", LOCK_NAME)
 _FOLDERS = ("targets", "variants")
 
 
@@ -50,14 +48,19 @@ class Upstream:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue that was read: `root` is the `series/` folder, `digests` the SHA-256 of each of its files."""
+    """A queue that was read: `root` is the `series/` folder, `files` the bytes of each of its files."""
 
     root: Path
     settings: QueueSettings
     upstreams: dict[str, Upstream]
     targets: dict[str, Target]
     variants: dict[str, Variant]
-    digests: dict[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of every file but the lock, by its path below `root`."""
+        return {path: sha256(data) for path, data in self.files.items() if path != LOCK_NAME}
 
     def target(self, name: str) -> Target:
         """The target called `name`; raises `Invalid` with the nearest name."""
@@ -95,93 +98,100 @@ def find_root(start: Path) -> Path | None:
 
 
 def load_queue(root: Path) -> Queue:
-    """Read the queue at `root`. Raises `Invalid` with every problem of every file.
+    """Read the queue at `root`, through an interrupted write if there is one.
 
-    What is wrong inside a patch file does not stop the queue: that patch is `malformed`, the others go on.
+    Raises `Invalid` with every problem of every file, `Refused` where a write was interrupted and a file changed since.
     """
-    problems: list[Problem] = []
     root = root.resolve()
     if not (root / "queue.yaml").is_file():
         raise Invalid("is not a queue: it has no queue.yaml", where=str(root), hint="start one with: patchq init")
-    digests = dict(_digests(root, problems))
-    settings = _collect(problems, lambda: load_yaml(root / "queue.yaml", QueueSettings))
-    targets = _load_folder(root / "targets", Target, problems)
-    variants = _load_folder(root / "variants", Variant, problems)
-    upstreams = {}
-    for folder in sorted(root.iterdir()):
-        if folder.is_dir() and folder.name not in _FOLDERS and not folder.name.startswith("."):
-            upstream = _load_upstream(folder, problems)
-            if upstream:
-                upstreams[folder.name] = upstream
-    if problems or settings is None:
-        raise Invalid(problems)
-    return Queue(root, settings, upstreams, targets, variants, digests)
+    files, problems = read_queue(root)
+    return parse_queue(root, files, problems)
+
+
+def parse_queue(root: Path, files: Mapping[str, bytes], problems: Iterable[Problem] = ()) -> Queue:
+    """The queue that `files` (path below `root` → bytes) make up. Raises `Invalid` with every problem of every file.
+
+    What is wrong inside a patch file does not stop the queue: that patch is `malformed`, the others go on.
+    """
+    reader = _Reader(root, files, list(problems))
+    settings = reader.yaml("queue.yaml", QueueSettings)
+    targets = reader.folder("targets", Target)
+    variants = reader.folder("variants", Variant)
+    names = dict.fromkeys(path.split("/", 1)[0] for path in sorted(files) if "/" in path)
+    upstreams = {name: reader.upstream(name) for name in names if name not in _FOLDERS}
+    if reader.problems or settings is None:
+        raise Invalid(reader.problems)
+    whole = {name: upstream for name, upstream in upstreams.items() if upstream}
+    return Queue(root, settings, whole, targets, variants, files)
 
 
 Loaded = TypeVar("Loaded")
 Yaml = TypeVar("Yaml", Target, Variant)
+Model = TypeVar("Model", bound=Document)
 
 
-def _collect(problems: list[Problem], load: Callable[[], Loaded]) -> Loaded | None:
-    try:
-        return load()
-    except Invalid as error:
-        problems.extend(error.problems)
-        return None
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the parts of a queue from its files and takes down in `problems` what is wrong."""
 
+    root: Path
+    files: Mapping[str, bytes]
+    problems: list[Problem]
 
-def _load_folder(folder: Path, model: type[Yaml], problems: list[Problem]) -> dict[str, Yaml]:
-    loaded = {}
-    for path in sorted(folder.glob("*.yaml")):
-        document = _collect(problems, partial(load_yaml, path, model))
-        if document:
-            loaded[path.stem] = document
-    return loaded
+    def yaml(self, inner: str, model: type[Model]) -> Model | None:
+        return self._collect(lambda: parse_yaml(self._bytes(inner, MAX_BYTES), model, str(self.root / inner)))
 
+    def folder(self, name: str, model: type[Yaml]) -> dict[str, Yaml]:
+        listed = [path for path in sorted(self.files) if PurePosixPath(path).match(f"{name}/*.yaml")]
+        documents = {PurePosixPath(path).stem: self.yaml(path, model) for path in listed if path.count("/") == 1}
+        return {stem: document for stem, document in documents.items() if document}
 
-def _load_upstream(folder: Path, problems: list[Problem]) -> Upstream | None:
-    path = folder / "baseline.yaml"
-    baseline = _collect(problems, lambda: load_yaml(path, Baseline))
-    listing = folder / "series"
-    series = _collect(problems, lambda: parse_series(read_regular(listing), str(listing)))
-    if baseline is None or series is None:
-        return None
-    if baseline.upstream != folder.name:
-        problems.append(Problem(f"upstream is {baseline.upstream!r}, the folder {folder.name!r}", str(path)))
-    patches = tuple(_load_patch(folder, entry) for entry in series.entries)
-    problems += _strays(folder, {entry.name for entry in series.entries})
-    return Upstream(folder.name, folder, baseline, series, patches)
+    def upstream(self, name: str) -> Upstream | None:
+        folder = self.root / name
+        where = str(folder / "series")
+        baseline = self.yaml(f"{name}/baseline.yaml", Baseline)
+        series = self._collect(lambda: parse_series(self._bytes(f"{name}/series", MAX_BYTES), where))
+        if baseline is None or series is None:
+            return None
+        if baseline.upstream != name:
+            what = f"upstream is {baseline.upstream!r}, the folder {name!r}"
+            self.problems.append(Problem(what, str(folder / "baseline.yaml")))
+        patches = tuple(self._patch(name, entry) for entry in series.entries)
+        self.problems.extend(self._strays(name, {entry.name for entry in series.entries}))
+        return Upstream(name, folder, baseline, series, patches)
 
+    def _patch(self, upstream: str, entry: SeriesEntry) -> QueuedPatch:
+        name = f"{upstream}/{entry.name}"
+        if name not in self.files:
+            place = f"{self.root / upstream / 'series'}:{entry.line}"
+            return QueuedPatch(upstream, entry, None, (Problem(f"{entry.name} is listed but not there", place),))
+        try:
+            patch = parse_patch(name, self._bytes(name, MAX_PATCH), str(self.root / name), entry.strip)
+            return QueuedPatch(upstream, entry, patch)
+        except Invalid as error:
+            return QueuedPatch(upstream, entry, None, error.problems)
 
-def _load_patch(folder: Path, entry: SeriesEntry) -> QueuedPatch:
-    path = folder / entry.name
-    name = f"{folder.name}/{entry.name}"
-    try:
-        return QueuedPatch(folder.name, entry, parse_patch(name, read_regular(path, MAX_PATCH), str(path), entry.strip))
-    except Invalid as error:
-        if not path.exists():
-            place = f"{folder / 'series'}:{entry.line}"
-            return QueuedPatch(folder.name, entry, None, (Problem(f"{entry.name} is listed but not there", place),))
-        return QueuedPatch(folder.name, entry, None, error.problems)
+    def _strays(self, upstream: str, listed: set[str]) -> Iterator[Problem]:
+        """Patch files that no series line names: they would silently never apply."""
+        for layer in LAYERS:
+            for path in sorted(self.files):
+                inner = path.removeprefix(f"{upstream}/")
+                if path.startswith(f"{upstream}/{layer}/") and inner not in listed:
+                    hint = f"list it in {upstream}/series, or remove it"
+                    yield Problem("is in no series line", str(self.root / path), hint)
 
+    def _bytes(self, inner: str, limit: int) -> bytes:
+        data, where = self.files.get(inner), str(self.root / inner)
+        if data is None:
+            raise Invalid("there is no such file", where=where)
+        if len(data) > limit:
+            raise Invalid(f"has {len(data)} bytes; at most {limit} are allowed", where=where)
+        return data
 
-def _strays(folder: Path, listed: set[str]) -> Iterator[Problem]:
-    """Patch files that no series line names: they would silently never apply."""
-    for layer in LAYERS:
-        for path in sorted((folder / layer).glob("*")):
-            if f"{layer}/{path.name}" not in listed and not path.name.startswith("."):
-                yield Problem("is in no series line", str(path), f"list it in {folder.name}/series, or remove it")
-
-
-def _digests(root: Path, problems: list[Problem]) -> Iterator[tuple[str, str]]:
-    for path in sorted(root.rglob("*")):
-        inner = path.relative_to(root)
-        if "__pycache__" in inner.parts or any(part.startswith(".") for part in inner.parts):
-            continue
-        mode = path.lstat().st_mode
-        if stat.S_ISDIR(mode) or inner.as_posix() == LOCK_NAME:
-            continue
-        if not stat.S_ISREG(mode):
-            problems.append(Problem("is not a plain file; a queue holds nothing else", str(path)))
-            continue
-        yield inner.as_posix(), sha256(read_regular(path, MAX_PATCH))
+    def _collect(self, load: Callable[[], Loaded]) -> Loaded | None:
+        try:
+            return load()
+        except Invalid as error:
+            self.problems.extend(error.problems)
+            return None
