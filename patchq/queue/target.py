@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from patchq.document import Document
+from patchq.ladder.model import Ladder
 from patchq.queue.baseline import BaselineForm, Name
 from patchq.series import TRAIT
 
@@ -69,6 +70,7 @@ class Environment(Document):
     forbid: tuple[Variable, ...] = ()
     set: dict[Variable, str] = {}
     without: tuple[Name, ...] = ()
+    ladder: Ladder = Ladder()
 
 
 class Target(Document):
