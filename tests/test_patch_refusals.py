@@ -152,6 +152,11 @@ def test_refused(name: str) -> None:
     assert all(problem.where.startswith("series/x.patch:") for problem in caught.value.problems)
 
 
+def test_more_parts_than_anybody_means_are_refused() -> None:
+    with pytest.raises(Invalid, match="more than 150000 files and hunks"):
+        parse_patch("u/device/x", b"--- a/x\n+++ b/x\n" + b"@@ -1 +1 @@\n-a\n+b\n" * 150_000, "p")
+
+
 def test_every_problem_at_once_with_its_line() -> None:
     data = named(b"a/.git", b"b/.git") + created(b"x", b"120000") + named(b"a/y", b"b/y")[:-3]
     with pytest.raises(Invalid) as caught:

@@ -52,6 +52,7 @@ def read_changes(source: Source, start: int, strip: int) -> tuple[Change, ...]:
     changes: list[Change] = []
     at, previous = start, start
     while found := _START.search(source.data, at):
+        source.count_part(found.start())
         _check_between(source, previous, found.start())
         try:
             change, at = _read_change(source, found.start(), strip)

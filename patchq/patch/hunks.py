@@ -22,6 +22,7 @@ def read_hunks(source: Source, at: int) -> tuple[tuple[Hunk, ...], int]:
     """All hunks that follow each other from `at`, and the offset behind them; raises `Broken`."""
     hunks = []
     while source.data.startswith(b"@@ -", at):
+        source.count_part(at)
         hunk = _read_hunk(source, at)
         hunks.append(hunk)
         at = hunk.end

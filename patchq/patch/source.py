@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from patchq.errors import Problem
+from patchq.errors import Invalid, Problem
 
 MAX_PROBLEMS = 100
 MAX_LINE = 16 << 10
+MAX_PARTS = 150_000
 
 
 class Broken(Exception):
@@ -24,6 +25,7 @@ class Source:
         self.where = where
         self.problems: list[Problem] = []
         self._seen = (0, 1)
+        self._parts = 0
 
     def line_number(self, at: int) -> int:
         """The 1-based line of offset `at`; cheap when asked in rising order."""
@@ -42,6 +44,13 @@ class Source:
         if end - at > MAX_LINE:
             raise Broken(f"a line of the diff's header has more than {MAX_LINE} bytes", at)
         return end
+
+    def count_part(self, at: int) -> None:
+        """Count one more file or hunk at `at`; raises `Invalid` where nobody could mean so many."""
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            self.refuse(f"more than {MAX_PARTS} files and hunks in one patch", at)
+            raise Invalid(self.problems)
 
     def refuse(self, what: str, at: int, hint: str = "") -> None:
         """Take down a problem at offset `at`."""
