@@ -38,8 +38,9 @@ class Record(Document):
     facts: dict[str, Any]
 
     def not_run(self) -> list[str]:
-        """The names of the steps that were not run."""
-        return [str(step["name"]) for step in self.steps if step["state"] == State.NOT_RUN.value]
+        """The names of the steps that were required and not run."""
+        missing = [step for step in self.steps if step["state"] == State.NOT_RUN.value]
+        return [str(step["name"]) for step in missing if step.get("required", True)]
 
 
 @dataclass

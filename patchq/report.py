@@ -50,7 +50,8 @@ class Step:
     """One check or action in its final state.
 
     `group` names what the step belongs to (a target, an upstream), `detail` holds further lines for people,
-    `data` the same facts for programs (JSON types only), `seconds` the wall time where it was measured.
+    `data` the same facts for programs (JSON types only), `seconds` the wall time where it was measured. A step that
+    is not `required` and was not run leaves the exit code alone.
     """
 
     name: str
@@ -61,6 +62,12 @@ class Step:
     hint: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
     seconds: float | None = None
+    required: bool = True
+
+    @property
+    def code(self) -> int:
+        """What the step contributes to the exit code."""
+        return self.state.code if self.required or self.state is not State.NOT_RUN else 0
 
     def as_json(self) -> dict[str, Any]:
         """The step as JSON types; empty fields are left out."""
@@ -73,6 +80,7 @@ class Step:
             "hint": self.hint,
             "data": dict(self.data),
             "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "required": None if self.required else False,
         }
         return {key: value for key, value in full.items() if value not in ("", [], {}, None)}
 
@@ -88,7 +96,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        return worst(step.state.code for step in self.steps)
+        return worst(step.code for step in self.steps)
 
     @property
     def counts(self) -> dict[str, int]:
