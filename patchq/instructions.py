@@ -56,7 +56,7 @@ def instructions(queue: Queue, lock: Lock, target: str, manifest: Manifest) -> s
     """The whole text of `INSTRUCTIONS.txt` for a target."""
     variants = sorted({locked.variant for locked in lock.selections.values() if locked.variant})
     environments = queue.target(target).environments.values()
-    python = next((environment.version for environment in environments if environment.version), "3")
+    python = next((environment.minor for environment in environments if environment.minor), "3")
     head = _HEAD.format(
         queue=queue.settings.name,
         target=target,

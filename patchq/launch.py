@@ -33,11 +33,14 @@ class Launch:
     required: tuple[str, ...] = ()
 
     def lines(self, *, check: bool = True) -> str:
-        """The shell lines (POSIX sh, to be sourced or evaluated); `check` adds the demands on variables."""
+        """The shell lines (POSIX sh, to be sourced or evaluated); `check` adds the demands on variables.
+
+        Raises `Invalid`, where `check` is asked for, when Ray's sockets do not fit below `RAY_TMPDIR`.
+        """
         settings = dict(self.variables)
         ray = settings.setdefault("RAY_TMPDIR", str(self.ray_folder))
         room = SOCKET_BYTES - RAY_BYTES
-        if len(os.fsencode(ray)) > room:
+        if check and len(os.fsencode(ray)) > room:
             raise Invalid(f"RAY_TMPDIR has {len(os.fsencode(ray))} bytes; Ray's socket names leave room for {room}",
                           where=ray, hint="choose a shorter path on a local disk")  # fmt: skip
         path = ":".join(map(str, self.import_roots))

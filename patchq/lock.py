@@ -100,7 +100,7 @@ class Lock(Document):
 
 def python_of(environment: Environment) -> str:
     """The Python that wheels are chosen for, as `3.12`."""
-    return environment.version or f"3.{sys.version_info.minor}"
+    return environment.minor or f"3.{sys.version_info.minor}"
 
 
 def tools_key(environment: Environment) -> str:

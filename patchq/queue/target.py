@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import AfterValidator, Field, model_validator
 
 from patchq.document import Document
 from patchq.ladder.model import Ladder
@@ -13,7 +15,21 @@ from patchq.series import TRAIT
 
 Trait = Annotated[str, Field(pattern=f"^{TRAIT.pattern}$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-PythonVersion = Annotated[str, Field(pattern=r"^3\.\d+$")]
+PythonVersion = Annotated[str, Field(pattern=r"^3\.\d+(\.\d+)?$")]
+
+_CONFLICT = re.compile(r"(\S+)(?: \S+)? (?:has requirement|requires) (.+?)(?:, which is not installed)?\.?")
+
+
+def _conflict(value: str) -> str:
+    found = _CONFLICT.fullmatch(value)
+    try:
+        Requirement(found[2] if found else "")
+    except InvalidRequirement:
+        raise ValueError("write 'NAME VERSION has requirement REQUIREMENT', as pip check does") from None
+    return value
+
+
+Conflict = Annotated[str, AfterValidator(_conflict)]
 
 
 class Include(Document):
@@ -49,12 +65,26 @@ class TargetUpstream(Document):
         return self
 
 
+class Folder(Document):
+    """A folder that training uses: whether it has to be local and writable, and the GiB that have to be free."""
+
+    path: str
+    local: bool = False
+    writable: bool = True
+    free: float = Field(default=0, ge=0)
+
+
 class Environment(Document):
     """One training interpreter of a target and what has to hold in it. Values may hold `${VARIABLES}`.
 
-    `version` is the Python that it has to be and that wheels are chosen for (None: any, and the running one),
-    `platform` the newest manylinux tag that the machine takes. `without` names modules that the interpreter lacks
-    by design, so that CPU tests which need them are excluded rather than not run.
+    `version` is the Python that it has to be, `3.N` or exactly `3.N.M` (None: any, and wheels are chosen for the
+    running one), `platform` the newest manylinux tag that the machine takes. `without` names modules that the
+    interpreter lacks by design, so that CPU tests which need them are excluded rather than not run.
+
+    `pins` are versions that have to be installed, `protected` distributions that must not change, `accepted_edits`
+    files (`DISTRIBUTION/PATH`, globs) that may differ from what their `RECORD` says, `accepted_conflicts` what
+    `pip check` may say. `device_query` is the shell command that shows the vendor's devices (else NVML is asked),
+    `devices` how many there have to be, `folders` what training uses, by name.
     """
 
     python: str
@@ -64,13 +94,22 @@ class Environment(Document):
     pins: dict[Name, str] = {}
     protected: tuple[Name, ...] = ()
     protected_paths: tuple[str, ...] = ()
-    accepted_conflicts: tuple[str, ...] = ()
+    accepted_edits: tuple[str, ...] = ()
+    accepted_conflicts: tuple[Conflict, ...] = ()
+    device_query: str = ""
+    devices: int | None = Field(default=None, gt=0)
+    folders: dict[Name, Folder] = {}
     wheels: tuple[str, ...] = ()
     require: tuple[Variable, ...] = ()
     forbid: tuple[Variable, ...] = ()
     set: dict[Variable, str] = {}
     without: tuple[Name, ...] = ()
     ladder: Ladder = Ladder()
+
+    @property
+    def minor(self) -> str | None:
+        """The Python of `version` as `3.N`."""
+        return ".".join(self.version.split(".")[:2]) if self.version else None
 
 
 class Target(Document):
