@@ -1,0 +1,30 @@
+"""The verbs that prove and use a machine: `smoke`, `run`, `install`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from patchq.cli.app import Json, OneTarget, QueueOption, VariantOption, Wait, app
+from patchq.report import Report
+
+EnvOption = Annotated[str | None, typer.Option("--env", metavar="ENV", help="Which of the target's environments.")]
+
+
+@app.command()
+def smoke(
+    target: OneTarget,
+    env: EnvOption = None,
+    variant: VariantOption = None,
+    first: Annotated[str | None, typer.Option("--from", metavar="RUNG", help="Begin with this rung.")] = None,
+    last: Annotated[str | None, typer.Option("--to", metavar="RUNG", help="End with this rung.")] = None,
+    wait: Wait = 0,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Climb the ladder (static, service, framework, step, recovery) and stop at the first rung that fails."""
+    from patchq.commands.place import Place
+    from patchq.commands.smoke import smoke
+
+    return smoke(Place.find(queue, target), target, env, variant, first=first, last=last, wait=wait)

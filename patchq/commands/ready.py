@@ -1,0 +1,76 @@
+"""What was applied for an environment, checked to be what is there: the start of `env`, `smoke`, `run`, `install`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchq.commands.place import Place, last_apply
+from patchq.environment import environment_name, launch_of
+from patchq.errors import Refused
+from patchq.launch import Launch
+from patchq.lock import Lock, LockedSelection, load_lock
+from patchq.queue.host import Host
+from patchq.queue.target import Environment
+from patchq.record import Record
+from patchq.workarea import WorkArea
+from patchq.workcopy import current
+
+
+@dataclass(frozen=True)
+class Ready:
+    """One environment of a target, as the last apply left it. `copies` are the work copies that it imports from."""
+
+    place: Place
+    target: str
+    env: str
+    variant: str | None
+    lock: Lock
+    locked: dict[str, LockedSelection]
+    area: WorkArea
+    host: Host
+    applied: Record
+    launch: Launch
+    copies: dict[str, Path]
+
+    @property
+    def environment(self) -> Environment:
+        """What the target declares of the environment."""
+        return self.place.queue.target(self.target).environments[self.env]
+
+    @property
+    def where(self) -> str:
+        """The target's file, for messages."""
+        return self.place.target_file(self.target)
+
+
+def ready(place: Place, target: str, env: str | None, variant: str | None = None) -> Ready:
+    """The environment for what was last applied.
+
+    Raises `Refused` where that apply failed, was of another lock or variant, or its copy is not there.
+    """
+    queue, area = place.queue, place.area(target)
+    name = environment_name(queue, target, env)
+    applied = last_apply(area, target)
+    if applied is None or applied.exit not in (0, 4):
+        raise Refused(f"nothing was applied for {target} on this host, or the apply failed", where=str(area.root))
+    variant = queue.variant_name(variant) or applied.variant
+    lock = load_lock(queue)
+    if (applied.lock, applied.variant) != (lock.digest, variant):
+        raise Refused("the last apply was of another lock or variant", where=str(area.root), hint="run: patchq apply")
+    locked = lock.of(target, variant)
+    copies = _copies(place, target, name, locked, area)
+    host = place.area_host(target)
+    launch = launch_of(queue, target, name, locked, area, host)
+    return Ready(place, target, name, variant, lock, locked, area, host, applied, launch, copies)
+
+
+def _copies(place: Place, target: str, env: str, locked: dict[str, LockedSelection], area: WorkArea) -> dict[str, Path]:
+    copies = {}
+    for upstream, use in place.queue.target(target).upstreams.items():
+        if use.sink == "work-copy" and env in use.environments:
+            now = current(area.upstream(upstream))
+            if now != locked[upstream].commit or not area.copy(upstream, now).is_dir():
+                raise Refused(f"the work copy of {upstream} is not the one that was applied", hint="run: patchq apply")
+            copies[upstream] = area.copy(upstream, now)
+    return copies
