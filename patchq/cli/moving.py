@@ -65,3 +65,40 @@ def graph(
     from patchq.commands.place import Place
 
     return graph(Place.find(queue, target[0] if target else None), target, form, sources_of(source))
+
+
+@app.command("import")
+def import_(
+    what: Annotated[
+        str, typer.Argument(help="A patch, mbox, folder, series, clone, site-packages, or PROJECT==VERSION.")
+    ],
+    upstream: Annotated[
+        str, typer.Option("--upstream", metavar="NAME", help="Where it goes; else where it fits.")
+    ] = "",
+    layer: Annotated[str, typer.Option("--layer", metavar="LAYER", help="backport, device or research.")] = "",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call the patch.")] = "",
+    guard: Annotated[
+        list[str], typer.Option("--guard", metavar="±TRAIT", help="Only for machines with it (+), or without (-).")
+    ] = [],  # noqa: B006
+    span: Annotated[
+        str, typer.Option("--range", metavar="A..B", help="Commits of a clone; A...B makes one patch of all.")
+    ] = "",
+    only: Annotated[list[str], typer.Option("--only", metavar="GLOB", help="Of edited files, just these.")] = [],  # noqa: B006
+    three_way: Annotated[bool, typer.Option("--3way", help="Re-anchor what was made for another base.")] = False,
+    as_upstream: Annotated[
+        str, typer.Option("--as-upstream", metavar="NAME", help="Not a patch: a clone or release as a new upstream.")
+    ] = "",
+    at: Annotated[str, typer.Option("--at", metavar="REF", help="With --as-upstream: the clone's commit.")] = "HEAD",
+    source: SourceOption = [],  # noqa: B006
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Bring patches, edited files, or a new upstream into the queue."""
+    from patchq.commands.import_ import add_upstream, import_
+    from patchq.commands.place import Place
+    from patchq.importing.desk import Wanted
+
+    if as_upstream:
+        return add_upstream(Place.find(queue), what, as_upstream, at)
+    wanted = Wanted(upstream, layer, name, tuple(guard), span, tuple(only), three_way)
+    return import_(Place.find(queue), what, wanted, sources_of(source))
