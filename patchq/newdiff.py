@@ -14,12 +14,12 @@ from patchq.store.trees import GITLINK
 _CONFIG = ("-c", "core.quotePath=false", "-c", "core.compression=9", "-c", "diff.suppressBlankEmpty=false",
            "-c", "diff.renameLimit=0")  # fmt: skip
 _FORM = ("--patch", "--full-index", "--binary", "--unified=3", "--inter-hunk-context=0", "--diff-algorithm=myers",
-         "--indent-heuristic", "--find-renames=100%", "--src-prefix=a/", "--dst-prefix=b/", "--no-color",
-         "--no-ext-diff", "--no-textconv", "--ignore-submodules=none", "-O/dev/null")  # fmt: skip
+         "--indent-heuristic", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none",
+         "-O/dev/null")  # fmt: skip
 
 
-def make_diff(store: Store, before: str, after: str) -> bytes:
-    """The diff text that turns the tree `before` into `after`; empty where they are the same.
+def make_diff(store: Store, before: str, after: str, *, strip: int = 1) -> bytes:
+    """The diff text, for `-p strip`, that turns the tree `before` into `after`; empty where they are the same.
 
     Raises `Invalid` where they differ in a submodule: that belongs to the baseline.
     """
@@ -29,4 +29,7 @@ def make_diff(store: Store, before: str, after: str) -> bytes:
     if linked:
         hint = "submodules are pinned in baseline.yaml"
         raise Invalid(Problem(f"{path} is a submodule; a patch cannot move it", hint=hint) for path in linked)
-    return store.git.run((*_CONFIG, "diff-tree", "-r", *_FORM, before, after))
+    # `rename from` carries no prefix, so that only -p0 and -p1 can read it.
+    renames = "--find-renames=100%" if strip < 2 else "--no-renames"
+    prefixes = (f"--src-prefix={'a/' * strip}", f"--dst-prefix={'b/' * strip}")
+    return store.git.run((*_CONFIG, "diff-tree", "-r", *_FORM, renames, *prefixes, before, after))

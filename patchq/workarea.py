@@ -54,9 +54,19 @@ class WorkArea:
         """The work copy of an upstream at a final commit."""
         return self.root / name / commit
 
+    @property
+    def queues(self) -> Path:
+        """The queues that came in bundles."""
+        return self.root / "queue"
+
     def queue(self, digest: str) -> Path:
         """The folder of the queue that came with the lock of this digest; `series/` is below it."""
-        return self.root / "queue" / digest
+        return self.queues / digest
+
+    @property
+    def authoring(self) -> Path:
+        """The queue that is being changed on this host, `series/`, with its edit copies."""
+        return self.root / "authoring"
 
     def ray_folder(self) -> Path:
         """A temporary folder for Ray that its socket names fit into: here, else below /tmp."""

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from patchq.cli import machine, moving, queue_verbs, record_verbs
+from patchq.cli import authoring, machine, moving, queue_verbs, record_verbs
 from patchq.cli.app import app
 from patchq.errors import Invalid, PatchqError, Prevented, Problem, Terminated
 from patchq.report import SCHEMA, Report
@@ -24,7 +24,7 @@ BUG, INTERRUPTED, BROKEN_PIPE, TERMINATED = 70, 130, 141, 143
 CommandError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-_VERBS = (queue_verbs, moving, machine, record_verbs)  # imported for what they register
+_VERBS = (queue_verbs, authoring, moving, machine, record_verbs)  # imported for what they register
 
 
 def run(argv: Sequence[str]) -> int:

@@ -62,6 +62,14 @@ class Place:
         return load_queue(self.root)
 
     @property
+    def authoring(self) -> Path:
+        """The folder that a queue is changed in, with `series/` and edit copies below it.
+
+        A queue that came in a bundle is named by its digest and stays as it came: it is changed in a copy.
+        """
+        return self.home.authoring if self.home else self.root.parent
+
+    @property
     def host(self) -> Host:
         return Host.here(self.home.root if self.home else None)
 
@@ -105,9 +113,11 @@ def last_apply(area: WorkArea, target: str) -> Record | None:
 
 
 def _area_around(root: Path) -> WorkArea | None:
-    """The work area when `root` is its `queue/DIGEST/series`."""
-    parent = root.parent.parent
-    return WorkArea(parent.parent) if parent.name == "queue" and (parent.parent / "store").is_dir() else None
+    """The work area when `root` is its `queue/DIGEST/series`, or `authoring/series`."""
+    folder = root.parent.parent.parent if root.parent.parent.name == "queue" else root.parent.parent
+    area = WorkArea(folder)
+    is_inside = root.parent.parent == area.queues or root.parent == area.authoring
+    return area if is_inside and area.store.is_dir() else None
 
 
 def _known_areas() -> dict[str, str]:
