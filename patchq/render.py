@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -29,6 +30,7 @@ _BAD = ("✗", "bold red")
 _UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
+_CELL = 72  # widest cell of a table; the whole text is in --json and in the record
 _QUIET_STATES = (State.APPLIED, State.EXCLUDED)
 
 
@@ -40,6 +42,8 @@ def clean(text: str) -> str:
 def show(report: Report, *, to_stderr: bool) -> None:
     """Print a report for people, on stdout or, where stdout is data, on stderr."""
     console = _console(to_stderr)
+    if "headline" in report.data:
+        console.print(Text(clean(f"{report.verb}: {report.data['headline']}"), style="bold red"))
     if report.verb == "check":
         _show_matrix(console, report.steps)
     elif report.verb == "status":
@@ -49,6 +53,8 @@ def show(report: Report, *, to_stderr: bool) -> None:
             console.print(Text(clean(group), style="bold"))
         for step in steps:
             _show_step(console, step)
+    if "table" in report.data:
+        _show_table(console, report.data["table"])
     if len(report.steps) > 1:
         console.print(_summary(report))
 
@@ -72,10 +78,16 @@ def _console(to_stderr: bool) -> Console:
 
 
 def _worth_lines(report: Report) -> list[Step]:
-    """`check` has its matrix for what went well; all else is a line."""
+    """`check` has its matrix for what went well; what several selections share is said once."""
     if report.verb != "check":
         return list(report.steps)
-    return [step for step in report.steps if step.state not in _QUIET_STATES or step.detail]
+    shared: dict[tuple[object, ...], list[Step]] = {}
+    for step in report.steps:
+        if step.state not in _QUIET_STATES or step.detail:
+            shared.setdefault((step.name, step.state, step.summary, step.detail), []).append(step)
+    return [
+        replace(steps[0], group=", ".join(dict.fromkeys(step.group for step in steps))) for steps in shared.values()
+    ]
 
 
 def _grouped(steps: list[Step]) -> list[tuple[str, list[Step]]]:
@@ -106,6 +118,21 @@ def _summary(report: Report) -> Text:
     counts = ", ".join(f"{count} {name}" for name, count in report.counts.items())
     style = "green" if report.exit_code == 0 else "yellow" if report.exit_code == 4 else "bold red"
     return Text(f"{report.verb}: {counts} (exit {report.exit_code})", style=style)
+
+
+def _show_table(console: Console, table: Mapping[str, Any]) -> None:
+    """`{"title": …, "columns": […], "rows": [[…]]}` in a verb's data."""
+    console.print(Text(clean(table["title"]), style="bold"))
+    shown = Table(box=None, padding=(0, 2, 0, 2), pad_edge=True)
+    for column in table["columns"]:
+        shown.add_column(column, no_wrap=True)
+    for row in table["rows"]:
+        shown.add_row(*(Text(_shortened(clean(cell))) for cell in row))
+    console.print(shown)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 
 
 def _show_matrix(console: Console, steps: tuple[Step, ...]) -> None:
