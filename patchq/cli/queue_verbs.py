@@ -136,7 +136,9 @@ def apply(
 @app.command()
 def verify(
     target: OneTarget,
+    env: Annotated[str | None, typer.Option("--env", metavar="ENV", help="Only this environment.")] = None,
     variant: VariantOption = None,
+    no_smoke: Annotated[bool, typer.Option("--no-smoke", help="Leave out the rungs that need a device.")] = False,
     wait: Wait = 0,
     queue: QueueOption = None,
     as_json: Json = False,
@@ -145,7 +147,7 @@ def verify(
     from patchq.commands.place import Place
     from patchq.commands.verify import verify
 
-    return verify(Place.find(queue, target), target, variant, wait=wait)
+    return verify(Place.find(queue, target), target, variant, env=env, smoke=not no_smoke, wait=wait)
 
 
 @app.command()

@@ -1,0 +1,123 @@
+"""Asking probes, several at once, and judging each answer by its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from patchq.audit import folders, interpreter, machine, origins, packages, pairs, variables
+from patchq.audit.subject import Answer, Subject
+from patchq.document import Document, nearest, validate
+from patchq.errors import Invalid, PatchqError
+from patchq.probe import Asking, asking
+from patchq.proof import scratch
+from patchq.report import State, Step
+
+
+class NoSettings(Document):
+    """Of a probe that asks everything from what the environment declares."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A probe's script, its question, its rules, its time limit in seconds, and the settings a ladder may give it."""
+
+    script: str
+    question: Callable[[Subject, Any], Mapping[str, Any]]
+    steps: Callable[[Subject, Any, Answer], Iterable[Step]]
+    seconds: float = 120
+    settings: type[Document] = NoSettings
+
+
+AUDITS: Mapping[str, Audit] = {
+    "interpreter": Audit("interpreter", interpreter.question, interpreter.steps),
+    "variables": Audit("variables", variables.question, variables.steps),
+    "origins": Audit("origins", origins.question, origins.steps),
+    "packages": Audit("packages", packages.question, packages.steps, 900),
+    "pairs": Audit("pairs", pairs.question, pairs.steps, 300),
+    "machine": Audit("machine", machine.question, machine.steps),
+    "folders": Audit("folders", folders.question, folders.steps),
+    "cache": Audit("folders", folders.cache_question, folders.cache_steps),
+}
+# What `verify` asks: no device is used. The first is the ground for the others.
+STATIC = ("interpreter", "variables", "origins", "packages", "pairs", "machine", "folders", "cache")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Probes of one environment that are under way."""
+
+    subject: Subject
+    settings: Mapping[str, Document]
+    started: Mapping[str, Asking | PatchqError]
+
+    def steps(self) -> Iterator[Step]:
+        """Judge the answers, in the order in which the probes were named; each is waited for at its turn."""
+        python = self.subject.launch.python
+        if not python.exists():
+            yield self.subject.step(f"interpreter {self.subject.name}", State.NOT_RUN, "is not there", hint=str(python))
+            return
+        for name in self.settings:
+            failed = False
+            for step in self._judged(name):
+                failed |= step.data.get("unanswered", False)
+                yield step
+            if failed and name == "interpreter":
+                yield self.subject.step("other probes", State.NOT_RUN, "the interpreter did not answer")
+                return
+
+    def _judged(self, name: str) -> Iterator[Step]:
+        started = self.started[name]
+        try:
+            if isinstance(started, PatchqError):
+                raise started
+            answer = started.answer()
+        except PatchqError as error:
+            problem = error.problems[0]
+            yield self.subject.step(name, State.FAILED, problem.what, hint=problem.hint or problem.where,
+                                    data={"unanswered": True})  # fmt: skip
+            return
+        self.subject.answers[name] = answer
+        if "not_run" in answer:
+            yield self.subject.step(name, State.NOT_RUN, str(answer["not_run"]))
+        else:
+            yield from AUDITS[name].steps(self.subject, self.settings[name], answer)
+
+
+@contextmanager
+def surveying(
+    subject: Subject, probes: Sequence[str], settings: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[Survey]:
+    """Start `probes`, all at once; when the block ends, nothing of them is left. `settings` are a ladder's, by probe.
+
+    Raises `Invalid` for a probe or a setting that does not exist.
+    """
+    chosen = {name: _settings_of(name, (settings or {}).get(name, {})) for name in probes}
+    with ExitStack() as stack:
+        room = stack.enter_context(scratch())
+        started: dict[str, Asking | PatchqError] = {}
+        for name, setting in chosen.items() if subject.launch.python.exists() else ():
+            audit = AUDITS[name]
+            try:
+                question = audit.question(subject, setting)
+                child = asking(subject.launch, audit.script, question, cwd=room, timeout=audit.seconds)
+                started[name] = stack.enter_context(child)
+            except PatchqError as error:
+                started[name] = error
+        yield Survey(subject, chosen, started)
+
+
+def survey(
+    subject: Subject, probes: Sequence[str], settings: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[Step]:
+    """Ask `probes` and judge their answers; like `surveying`, in one go."""
+    with surveying(subject, probes, settings) as going:
+        yield from going.steps()
+
+
+def _settings_of(name: str, given: Mapping[str, Any]) -> Document:
+    if name not in AUDITS:
+        raise Invalid(f"there is no probe {name!r}", hint=nearest(name, list(AUDITS)))
+    return validate(dict(given), AUDITS[name].settings, f"settings of the probe {name}", {})

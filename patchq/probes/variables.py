@@ -1,0 +1,90 @@
+"""What environment variables become on the way down, and which launchers the shell would find.
+
+Question: {"names": [VARIABLE...], "launchers": [PROGRAM...]}. Each process of the chain (the one that the shell starts,
+its child, its grandchild) tells what it was given and what Python made of it. Prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+GENERATIONS = 3
+
+
+def given() -> dict[str, str]:
+    """The environment that this process was started with, before any Python code could change it."""
+    pairs = (item.partition(b"=") for item in Path("/proc/self/environ").read_bytes().split(b"\0") if item)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def chain(names: list[str], generation: int = 1) -> list[dict[str, dict[str, str]]]:
+    """This process's variables and those of its descendants, one entry a generation."""
+    first = given()
+    mine = {
+        "given": {name: first[name] for name in names if name in first},
+        "python": {name: os.environ[name] for name in names if name in os.environ},
+    }
+    if generation == GENERATIONS:
+        return [mine]
+    argv = [sys.executable, "-B", __file__, str(generation + 1)]
+    done = subprocess.run(argv, input=json.dumps(names), capture_output=True, text=True, check=True)
+    return [mine, *json.loads(done.stdout.strip().rpartition("\n")[2])]
+
+
+def launcher(name: str) -> dict[str, Any]:
+    """The file that a launcher's name finds, and the interpreter that its first line names."""
+    path = shutil.which(name)
+    if path is None:
+        return {"path": None}
+    with open(path, "rb") as stream:
+        head = stream.read(1024)
+    interpreter = interpreter_of(head.decode("utf-8", "replace"))
+    return {"path": path, "interpreter": interpreter, "ours": is_ours(interpreter) if interpreter else None}
+
+
+def interpreter_of(head: str) -> str | None:
+    """The program of a `#!` line: direct, by way of env, or in the form that installers use for long paths."""
+    first, _, rest = head.partition("\n")
+    if not first.startswith("#!"):
+        return None
+    words = first[2:].split()
+    if not words:
+        return None
+    long = re.match(r"'''exec' (?:\"([^\"]+)\"|(\S+))", rest)
+    if words[0].endswith("/sh") and long:
+        return long[1] or long[2]
+    if words[0].endswith("/env"):
+        program = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
+        return shutil.which(program) or program
+    return words[0]
+
+
+def is_ours(interpreter: str) -> bool:
+    """Whether it lies in the folder of this interpreter (both may link to one base, so the folders are compared)."""
+    folders = [os.path.realpath(os.path.dirname(path)) for path in (interpreter, sys.executable)]
+    return folders[0] == folders[1] or os.path.realpath(interpreter) == os.path.abspath(sys.executable)
+
+
+def main() -> None:
+    sys.path.pop(0)  # the folder of this script
+    question = json.load(sys.stdin)
+    if sys.argv[1:]:
+        print("\n" + json.dumps(chain(question, int(sys.argv[1]))))
+        return
+    answer = {
+        "executable": sys.executable,
+        "generations": chain(question["names"]),
+        "launchers": {name: launcher(name) for name in question["launchers"]},
+    }
+    print("\n" + json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
