@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from patchq.errors import Prevented
 
@@ -154,6 +154,21 @@ def leashed(
         running = Running(tuple(argv), time.monotonic(), child, lead, stdout, stderr)
         stack.callback(running.let_go)
         yield running
+
+
+def become(argv: Sequence[str]) -> NoReturn:
+    """Replace this process by `argv`, which keeps its pid, its terminal and every descriptor made to be inherited.
+
+    The signals that Python ignores for itself are as a shell would leave them. Raises `Prevented` where it can't be.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(argv[0], list(argv))
+    except OSError as error:
+        raise Prevented(f"cannot start {argv[0]}: {error.strerror or error}") from error
 
 
 def _all_of(stream: BinaryIO) -> bytes:

@@ -87,12 +87,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Report:
-    """The one answer of a verb; `output` is data for stdout (shell lines, a patch) where that is its job."""
+    """The one answer of a verb; `output` is data for stdout (shell lines, a patch) where that is its job.
+
+    `become` is the command that this process is to be replaced by once the report is shown, where it is good.
+    """
 
     verb: str
     steps: tuple[Step, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     output: str = ""
+    become: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import typer
 
@@ -54,13 +54,18 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _answer(report: Report, argv: Sequence[str], as_json: bool) -> int:
+    is_handed_over = bool(report.become) and report.exit_code == 0  # stdout is the command's then
     if as_json:
-        _print_json(report.as_json())
-        return report.exit_code
-    from patchq import render
+        _print_json(report.as_json(), sys.stderr if is_handed_over else sys.stdout)
+    else:
+        from patchq import render
 
-    render.show(report, to_stderr=bool(report.output))
-    if report.output:
+        render.show(report, to_stderr=bool(report.output) or is_handed_over)
+    if is_handed_over:
+        from patchq.process import become
+
+        become(report.become)
+    if report.output and not as_json:
         _print_output(report.output)
     return report.exit_code
 
@@ -92,12 +97,13 @@ def _fail(problems: Sequence[Problem], code: int, argv: Sequence[str], as_json: 
     return code
 
 
-def _print_json(document: dict[str, Any]) -> None:
+def _print_json(document: dict[str, Any], stream: TextIO | None = None) -> None:
     from patchq.mask import mask_values
 
     text = json.dumps(mask_values(document), ensure_ascii=False, indent=2)
-    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
-    sys.stdout.flush()
+    stream = stream or sys.stdout
+    stream.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    stream.flush()
 
 
 def _usage(error: Exception, argv: Sequence[str]) -> Problem:

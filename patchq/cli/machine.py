@@ -28,3 +28,26 @@ def smoke(
     from patchq.commands.smoke import smoke
 
     return smoke(Place.find(queue, target), target, env, variant, first=first, last=last, wait=wait)
+
+
+@app.command()
+def run(
+    target: OneTarget,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- CMD...]", help="What to launch; without it, a shell.")
+    ] = None,
+    env: EnvOption = None,
+    variant: VariantOption = None,
+    accept_not_run: Annotated[
+        list[str], typer.Option("--accept-not-run", metavar="STEP", help="Launch though this step was not run.")
+    ] = [],  # noqa: B006
+    wait: Wait = 0,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Verify, then launch a command in an environment, under a lease on the work copies, recorded."""
+    from patchq.commands.place import Place
+    from patchq.commands.run import run
+
+    place = Place.find(queue, target)
+    return run(place, target, env, command or [], variant, accepted=accept_not_run, wait=wait)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from patchq.commands.place import Place
+from patchq.lease import leases
 from patchq.record import list_records
 from patchq.report import Report, State, Step
 from patchq.workarea import WorkArea
@@ -27,14 +28,18 @@ def prune(place: Place, target: str, *, keep: int = 2, dry_run: bool = False, wa
 
 
 def _kept_commits(area: WorkArea, place: Place, keep: int) -> dict[str, set[str]]:
-    """By upstream: the current commit, and those of the newest good applies."""
+    """By upstream: the current commit, those of the newest good applies, and those that somebody uses."""
     kept: dict[str, list[str]] = {name: [] for name in place.queue.upstreams}
     for record in reversed(list_records(area.records)):
         if record.verb == "apply" and record.exit in (0, 4):
             for name, facts in record.facts.get("patches", {}).items():
                 if facts["commit"] not in kept.setdefault(name, []):
                     kept[name].append(facts["commit"])
-    return {name: {*commits[:keep], current(area.upstream(name)) or ""} for name, commits in kept.items()}
+    used = {name: {current(area.upstream(name)) or ""} for name in kept}
+    for path in (path for lease in leases(area) for path in lease.copies):
+        upstream, _, commit = path.rpartition("/")
+        used.setdefault(upstream, set()).add(commit)
+    return {name: {*kept.get(name, [])[:keep], *commits} for name, commits in used.items()}
 
 
 def _old(area: WorkArea, place: Place, kept: dict[str, set[str]]) -> Iterator[tuple[Path, str]]:

@@ -8,6 +8,7 @@ from patchq.commands.place import Place, last_apply
 from patchq.commands.sinks import Installed
 from patchq.errors import Refused
 from patchq.installed import roll_forward
+from patchq.lease import refuse_in_use
 from patchq.lock import load_lock
 from patchq.queue.host import Host
 from patchq.record import Evidence, Record, list_records, write_record
@@ -20,13 +21,15 @@ from patchq.workcopy import clear_current, current, move_current
 def revert(place: Place, target: str, *, wait: float = 0) -> Report:
     """Point `current` back to the copies of the apply before, and put installed files back.
 
-    No work copy is changed or removed; raises `Refused` where there is nothing to take back.
+    No work copy is changed or removed; raises `Refused` where there is nothing to take back and `Prevented`
+    while something was launched from it that still runs.
     """
     area = place.area(target)
     applied = last_apply(area, target)
     if applied is None:
         raise Refused(f"nothing was applied for {target} on this host", where=str(area.root))
     with area.locked("revert", wait):
+        refuse_in_use(area, target)
         roll_forward(area.journals)
         lock = load_lock(place.queue)
         locked = lock.of(target, applied.variant)

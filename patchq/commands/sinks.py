@@ -11,6 +11,7 @@ from patchq.commands.place import Place
 from patchq.errors import PatchqError, Refused
 from patchq.installed import FileChange, Installation, locate, state, take_back
 from patchq.installed import place as place_files
+from patchq.lease import refuse_in_use
 from patchq.lock import LockedSelection, touched_files
 from patchq.queue.host import Host
 from patchq.queue.target import Target
@@ -47,6 +48,7 @@ class Installed:
                     f"environment {env}",
                 )
                 continue
+            refuse_in_use(self.area, self.target, env)
             place_files(found, changes, journal)
             self.fresh.append(journal)
             shown = f"{len(changes)} files changed below {found.root}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from patchq.ladder.climb import Climb, between
 from patchq.ladder.command import variables_of
 from patchq.ladder.model import Ladder, RungName, Settings
 from patchq.mask import mask_variables
-from patchq.probe import ask
+from patchq.probe import PROBES, ask
 from patchq.proof import Prover, scratch
 from patchq.record import Evidence, write_record
 from patchq.report import Report, State, Step
@@ -87,7 +86,7 @@ class Surveyor:
         if probe == "interpreter":
             prover = Prover(self.now.env, self.now.launch, frozenset(self.now.environment.without), self.evidence)
             return [_in_rung(prover.interpreter(self.now.environment.version), rung)]
-        if not resources.files("patchq.probes").joinpath(f"{probe}.py").is_file():
+        if not (PROBES / f"{probe}.py").is_file():
             return [Step(probe, State.NOT_RUN, "there is no such probe yet", rung)]
         try:
             with scratch() as room:

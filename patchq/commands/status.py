@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from patchq.commands.place import Place, last_apply
 from patchq.errors import Invalid, PatchqError
+from patchq.lease import leases
 from patchq.lock import differences, load_lock
 from patchq.queue.selection import select, selections
 from patchq.report import Report, State, Step
@@ -64,6 +65,9 @@ def _applied(place: Place, target: str) -> Iterator[Step]:
     except Invalid as error:
         yield Step(target, State.NOTE, f"no work area on this host: {error.problems[0].what}")
         return
+    for lease in leases(area):
+        if lease.target == target:
+            yield Step(target, State.NOTE, f"{lease.env} is in use by {lease}", data=lease.model_dump(mode="json"))
     record = last_apply(area, target)
     if record is None:
         yield Step(target, State.NOTE, "not applied on this host", data={"work": str(area.root)})
