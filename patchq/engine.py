@@ -102,7 +102,7 @@ class Engine:
             after = self.store.update_tree(tree, done.changes)
             found = findings(self.store, patch, tree, done)
             return self._commit(Placed(queued, State.APPLIED, after, commit, found, applied=done), patch, base, commit)
-        if self._is_upstreamed(patch, tree):
+        if self.is_upstreamed(patch, tree):
             return Placed(queued, State.UPSTREAMED, tree, commit, applied=done)
         return Placed(queued, State.CONFLICT, tree, commit, applied=done)
 
@@ -113,7 +113,7 @@ class Engine:
         commit = self.store.write_commit(placed.tree, [parent], patch.header.author, authored, base.committed, message)
         return replace(placed, commit=commit)
 
-    def _is_upstreamed(self, patch: Patch, tree: str) -> bool:
+    def is_upstreamed(self, patch: Patch, tree: str) -> bool:
         """Whether the patch is there already: it reverses without offset, and each place is the only one."""
         back = self.step(patch, tree, reverse=True)
         return back.ok and not back.offsets and reverse_is_unique(self.store, patch, tree)

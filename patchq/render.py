@@ -48,6 +48,8 @@ def show(report: Report, *, to_stderr: bool) -> None:
         _show_matrix(console, report.steps)
     elif report.verb == "status":
         _show_status(console, report)
+    elif report.verb == "rebase" and "matrix" in report.data:
+        _show_plan(console, report)
     for group, steps in _grouped(_worth_lines(report)):
         if group:
             console.print(Text(clean(group), style="bold"))
@@ -167,3 +169,25 @@ def _show_status(console: Console, report: Report) -> None:
             *(signs.get(row.get(target, ""), Text(clean(row.get(target, "")))) for target in targets),
         )
     console.print(table)
+
+
+def _show_plan(console: Console, report: Report) -> None:
+    """Patches down, candidates across; a patch whose files fare differently has a row for each of them."""
+    columns: list[str] = report.data["candidates"]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("patch")
+    for column in columns:
+        table.add_column(clean(column))
+    for name, cells in report.data["matrix"].items():
+        table.add_row(clean(name), *(_fate(cells[column]["fate"], cells[column]["findings"]) for column in columns))
+        files = {path: None for column in columns for path in cells[column]["files"]}
+        mixed = any(len(set(cells[column]["files"].values())) > 1 for column in columns)
+        for path in files if mixed else ():
+            fates = (cells[column]["files"].get(path, "") for column in columns)
+            table.add_row(f"    {clean(path)}", *(_fate(fate, []) for fate in fates))
+    console.print(table)
+
+
+def _fate(fate: str, findings: list[str]) -> Text:
+    style = {"unchanged": "green", "shifted": "green", "merged": "yellow", "conflict": "bold red"}.get(fate, "cyan")
+    return Text(f"{fate} !" if findings and fate != "conflict" else fate, style=style)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from patchq.cli.app import Json, ManyTargets, OneTarget, QueueOption, SourceOption, VariantOption, app, sources_of
+from patchq.errors import Invalid
 from patchq.report import Report
 
 
@@ -102,3 +103,44 @@ def import_(
         return add_upstream(Place.find(queue), what, as_upstream, at)
     wanted = Wanted(upstream, layer, name, tuple(guard), span, tuple(only), three_way)
     return import_(Place.find(queue), what, wanted, sources_of(source))
+
+
+@app.command()
+def rebase(
+    upstream: Annotated[str, typer.Argument(metavar="UPSTREAM")],
+    to: Annotated[
+        list[str], typer.Option("--to", metavar="REF|VERSION", help="The baseline; with --plan, as many as you like.")
+    ] = [],  # noqa: B006
+    plan: Annotated[bool, typer.Option("--plan", help="Only tell what would become of each patch.")] = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="The conflict is resolved in the scratch copy.")] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="Leave this patch out.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Give up; the queue is as it was.")] = False,
+    alias: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="Leave UPSTREAM where it is; move a copy of it called NAME.")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Leave out what the new baseline has already.")] = False,
+    source: SourceOption = [],  # noqa: B006
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Move an upstream's series to another baseline."""
+    from patchq.commands import rebase as verbs
+    from patchq.commands.place import Place
+
+    place, sources = Place.find(queue), sources_of(source)
+    action = verbs.chosen_action({"--plan": plan, "--continue": go_on, "--skip": skip, "--abort": abort})
+    if action in ("", "--plan") and not to:
+        raise Invalid("where to?", hint="say --to REF, or --continue, --skip, --abort")
+    if action == "--plan":
+        from patchq.commands.rebase_plan import plan as tell
+
+        return tell(place, upstream, to, sources)
+    if action == "--continue":
+        return verbs.go_on(place, upstream, yes=yes, sources=sources)
+    if action == "--skip":
+        return verbs.skip(place, upstream, yes=yes, sources=sources)
+    if action == "--abort":
+        return verbs.abort(place, upstream)
+    if len(to) > 1:
+        raise Invalid("one baseline at a time", hint="--plan compares several")
+    return verbs.rebase(place, upstream, to[0], yes=yes, alias=alias, sources=sources)

@@ -102,3 +102,24 @@ def _reason(source: Source, location: str, commit: str, outcome: Outcome) -> str
     if re.search(r"not our ref|no such ref|couldn't find remote ref|bad object|unadvertised", said):
         return f"{what}: it has no such commit"
     return f"{what}: {last_line(outcome)}"
+
+
+def resolve_name(store: Store, source: Source, name: str) -> str:
+    """The full id of the commit that a branch, tag or full id of `source` names; nothing is fetched.
+
+    Raises `Invalid` where there is no such name, `Prevented` where the source does not answer.
+    """
+    if re.fullmatch("[0-9a-f]{40}", name):
+        return name
+    refused = check_location(source.location) or ("looks like an option" if name.startswith("-") else None)
+    if refused:
+        raise Invalid(f"the source of {source.name} {refused}", where=source.location)
+    wanted = (name, f"refs/tags/{name}^{{}}", f"refs/tags/{name}", f"refs/heads/{name}")
+    listing = _fetch_by_network(store, ("ls-remote", "--quiet", source.location, *wanted))
+    if not listing.ok:
+        raise Prevented(f"{source.name}: {source.location} does not answer: {last_line(listing)}")
+    refs = dict(row.split("\t", 1)[::-1] for row in listing.text.splitlines() if "\t" in row)
+    found = next((refs[form] for form in (wanted[1], wanted[2], wanted[3], wanted[0]) if form in refs), None)
+    if found is None:
+        raise Invalid(f"{source.name} has no {name!r}", where=source.location, hint="a tag, a branch or a full id")
+    return found

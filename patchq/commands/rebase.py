@@ -1,0 +1,217 @@
+"""`rebase`: moves an upstream's series to another baseline, stopping where a person has to decide."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+
+from patchq.commands.check import check_selection
+from patchq.commands.place import Place
+from patchq.engine import Engine
+from patchq.errors import Invalid, PatchqError, Problem, Refused
+from patchq.merging import OLDEST_GIT, Merged
+from patchq.newdiff import make_diff
+from patchq.queue.load import Queue, QueuedPatch, parse_queue
+from patchq.queue.selection import selections
+from patchq.queuejournal import write_queue
+from patchq.rebase.candidate import Candidate, find_candidates
+from patchq.rebase.carry import Carried, Fate
+from patchq.rebase.history import landed
+from patchq.rebase.result import changed_files
+from patchq.rebase.session import Decided, Desk, Session, Stopped
+from patchq.rebase.way import Way, way_to
+from patchq.report import Report, State, Step
+from patchq.sources import Sources
+from patchq.store import require_git
+
+_STATES = {
+    Fate.UNCHANGED: State.UNCHANGED,
+    Fate.SHIFTED: State.PASSED,
+    Fate.MERGED: State.PASSED,
+    Fate.UPSTREAMED: State.UPSTREAMED,
+    Fate.EMPTIED: State.UPSTREAMED,
+    Fate.CONFLICT: State.CONFLICT,
+}
+
+
+def rebase(
+    place: Place, name: str, to: str, *, yes: bool = False, alias: str = "", sources: dict[str, str] | None = None
+) -> Report:
+    """Begin to move the upstream `name` to the baseline `to`; the queue is written when every patch is decided.
+
+    `alias` leaves the upstream as it is and puts the moved series beside it under another name. `yes` leaves out
+    what the new baseline has already. Raises `Refused` where a rebase is under way.
+    """
+    require_git(OLDEST_GIT, "rebase")
+    desk = Desk(place.root, name)
+    place.queue.upstream(name)
+    if desk.load():
+        raise Refused(f"a rebase of {name} is under way", where=str(desk.copy), hint="--continue, --skip or --abort")
+    if alias and alias in place.queue.upstreams:
+        raise Refused("there is such an upstream already", where=str(place.root / alias))
+    session = Session(upstream=name, to=to, alias=alias or name, seen=place.queue.digests)
+    return _go_on(place, desk, session, yes, sources)
+
+
+def go_on(place: Place, name: str, *, yes: bool = False, sources: dict[str, str] | None = None) -> Report:
+    """Take what lies in the scratch copy for the patch at which the rebase stopped, and go on."""
+    desk, session, stopped = _under_way(place, name)
+    store = place.store
+    tree = desk.resolved(store, stopped)
+    diff = make_diff(store, stopped.ours, tree)
+    if not diff:
+        raise Refused(f"nothing is left of {stopped.name}", where=str(desk.copy), hint="--skip leaves it out")
+    findings = stopped.findings if stopped.fate is Fate.MERGED else ()
+    text = base64.b64encode(diff).decode()
+    decided = Decided(name=stopped.name, fate=stopped.fate, diff=text, findings=findings)
+    return _go_on(place, desk, session.with_decision(decided), yes, sources)
+
+
+def skip(place: Place, name: str, *, yes: bool = False, sources: dict[str, str] | None = None) -> Report:
+    """Leave the patch at which the rebase stopped out of the moved series, and go on."""
+    desk, session, stopped = _under_way(place, name)
+    decided = Decided(name=stopped.name, fate=stopped.fate, left_out=True)
+    return _go_on(place, desk, session.with_decision(decided), yes, sources)
+
+
+def abort(place: Place, name: str) -> Report:
+    """Give the rebase up; the queue is as it was."""
+    desk = Desk(place.root, name)
+    if desk.load() is None:
+        raise Refused(f"no rebase of {name} is under way")
+    desk.clear()
+    return Report("rebase", (Step(name, State.PASSED, "given up; the queue is as it was"),))
+
+
+def _under_way(place: Place, name: str) -> tuple[Desk, Session, Stopped]:
+    desk = Desk(place.root, name)
+    session = desk.load()
+    if session is None or session.stopped is None:
+        raise Refused(f"no rebase of {name} is under way", hint=f"begin one: patchq rebase {name} --to REF")
+    changed = [path for path, digest in place.queue.digests.items() if session.seen.get(path) != digest]
+    changed += [path for path in session.seen if path not in place.queue.digests]
+    if changed:
+        raise Refused(
+            [Problem("was changed since the rebase began", path, "--abort, and begin again") for path in changed]
+        )
+    return desk, session, session.stopped
+
+
+def _go_on(place: Place, desk: Desk, session: Session, yes: bool, given: dict[str, str] | None) -> Report:
+    """Carry patches until one has to be decided by a person, or all are."""
+    upstream, sources = place.queue.upstream(session.upstream), place.sources(given)
+    found = find_candidates(sources, upstream, session.to)
+    candidate = found[0]
+    with Engine.on(place.store) as engine:
+        way = way_to(place.queue, engine, sources, upstream, candidate.base, candidate.form)
+        known = {decided.name: decided for decided in session.decided}
+        for queued in upstream.patches:
+            if queued.name in known:
+                if not known[queued.name].left_out:
+                    way.take(queued, known[queued.name].text)
+                continue
+            result = way.carry(queued)
+            has_it = result.fate in (Fate.UPSTREAMED, Fate.EMPTIED)
+            if not result.goes_on and not (has_it and yes):
+                return _stop(place, desk, session, way, candidate, queued, result, sources)
+            session = session.with_decision(_decided(queued, result, left_out=has_it))
+        return _finish(place, desk, session, engine, way, found, sources)
+
+
+def _decided(queued: QueuedPatch, result: Carried, *, left_out: bool) -> Decided:
+    diff = None if result.diff is None or left_out else base64.b64encode(result.diff).decode()
+    return Decided(name=queued.name, fate=result.fate, diff=diff, left_out=left_out, findings=result.findings)
+
+
+def _stop(
+    place: Place,
+    desk: Desk,
+    session: Session,
+    way: Way,
+    candidate: Candidate,
+    queued: QueuedPatch,
+    result: Carried,
+    sources: Sources,
+) -> Report:
+    """Put what a person has to decide into the scratch copy."""
+    ours = way.ours(queued.name)
+    shown = desk.show(place.store, candidate, ours, result.merged or Merged(ours), queued.entry.name)
+    conflicts = result.merged.conflicts if result.merged else ()
+    stopped = Stopped(name=queued.name, fate=result.fate, ours=ours, shown=shown, conflicts=conflicts,
+                      findings=result.findings)  # fmt: skip
+    desk.save(session.model_copy(update={"stopped": stopped}))
+    steps = [_decision(decided) for decided in session.decided]
+    detail = [f"{path}: conflict" for path in conflicts] or list(result.findings)
+    state, hint = _STATES[result.fate], f"resolve it in {desk.copy}, then --continue; or --skip, or --abort"
+    if result.fate in (Fate.UPSTREAMED, Fate.EMPTIED):
+        by = landed(sources, way.upstream, candidate, queued.patch) if queued.patch else ""
+        detail = [f"by {by}"] if by else []
+        hint = f"--skip leaves it out; --abort gives up; {desk.copy} shows what is there"
+    if result.fate is Fate.MERGED:
+        state, hint = State.FAILED, f"look at it in {desk.copy}, then --continue; or --skip, or --abort"
+    steps.append(Step(queued.name, state, result.fate.value, "stopped at", tuple(detail), hint))
+    left = len(way.upstream.patches) - len(session.decided) - 1
+    steps.append(Step(f"{left} more patches", State.NOTE, "wait; the queue is as it was", "stopped at"))
+    return Report("rebase", tuple(steps), {"stopped": queued.name, "copy": str(desk.copy), "to": candidate.base.commit})
+
+
+def _decision(decided: Decided) -> Step:
+    if decided.left_out:
+        return Step(decided.name, State.EXCLUDED, f"left out: {decided.fate.value}", "decided")
+    by_hand = decided.fate is Fate.CONFLICT
+    state = State.PASSED if by_hand else State.WARNING if decided.findings else _STATES[decided.fate]
+    return Step(decided.name, state, "resolved" if by_hand else decided.fate.value, "decided", decided.findings)
+
+
+def _finish(
+    place: Place,
+    desk: Desk,
+    session: Session,
+    engine: Engine,
+    way: Way,
+    found: list[Candidate],
+    sources: Sources,
+) -> Report:
+    """Write the moved series and baseline, and check every selection that they are in."""
+    changes = changed_files(place.queue, session, way, found, sources)
+    queue = parse_queue(
+        place.root, {path: data for path, data in {**place.queue.files, **changes}.items() if data is not None}
+    )
+    steps = [_decision(decided) for decided in session.decided]
+    steps += _checked(queue, engine, sources, session.alias)
+    written = write_queue(place.root, changes, seen=session.seen)
+    desk.clear()
+    baseline = queue.upstream(session.alias).baseline
+    if baseline.description and baseline.description == way.upstream.baseline.description:
+        where = f"{session.alias}/baseline.yaml"
+        steps.append(Step(where, State.NOTE, "its description still tells of the old baseline", "queue"))
+    return Report("rebase", tuple(steps), {"to": found[0].base.commit, "files": list(written)})
+
+
+def _checked(queue: Queue, engine: Engine, sources: Sources, upstream: str) -> Iterator[Step]:
+    """Each selection of the moved upstream, in one line where all is well."""
+    some = False
+    for selection in selections(queue):
+        if selection.upstream.name != upstream:
+            continue
+        some = True
+        try:
+            base = sources.base(selection.upstream, selection.form)
+        except PatchqError as error:
+            yield Step(selection.key, State.NOT_RUN, error.problems[0].what, "targets")
+            continue
+        bad = [step for step in check_selection(engine, base, selection) if step.state.code]
+        yield from bad
+        if not bad:
+            yield Step(selection.key, State.PASSED, f"{len(selection.chosen)} patches apply", "targets")
+    if not some:
+        hint = "name it in series/targets/*.yaml, and its research patches in series/variants/*.yaml"
+        yield Step(upstream, State.NOTE, "no target uses it yet", "targets", hint=hint)
+
+
+def chosen_action(actions: Mapping[str, bool]) -> str:
+    """The one of several options that was given, or none; raises `Invalid` for more than one."""
+    given = [name for name, is_given in actions.items() if is_given]
+    if len(given) > 1:
+        raise Invalid(f"{' and '.join(given)} exclude each other")
+    return given[0] if given else ""
