@@ -48,7 +48,7 @@ def _lint_names(patch: Patch) -> Iterator[Problem]:
 
 def _lint_context(patch: Patch) -> Iterator[Problem]:
     for change in patch.changes:
-        if change.kind not in ("add", "delete"):
+        if change.hunks and change.kind not in ("add", "delete"):
             yield from _lint_hunks(patch, change)
 
 
