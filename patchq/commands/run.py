@@ -42,7 +42,7 @@ def run(
     is none of them, and where the environment cannot be set up.
     """
     now = ready(place, target, env, variant)
-    verified = verify(place, target, now.variant, wait=wait)
+    verified = verify(place, target, now.variant, env=now.env, smoke=False, wait=wait)
     with scratch() as room:
         variables = variables_of(now.launch, cwd=room)
     job = _Job(now, tuple(command) or (os.environ.get("SHELL", "bash"),), variables, tuple(accepted))

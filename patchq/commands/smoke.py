@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from patchq.audit import subject_of, surveying
+from patchq.audit.subject import Subject
+from patchq.audit.survey import AUDITS
 from patchq.commands.place import Place
 from patchq.commands.ready import Ready, ready
-from patchq.errors import Invalid, PatchqError
+from patchq.errors import Invalid
 from patchq.ladder.climb import Climb, between
 from patchq.ladder.command import variables_of
 from patchq.ladder.model import Ladder, RungName, Settings
 from patchq.mask import mask_variables
-from patchq.probe import PROBES, ask
-from patchq.proof import Prover, scratch
+from patchq.proof import scratch
 from patchq.record import Evidence, write_record
 from patchq.report import Report, State, Step
-
-PROBE_SECONDS = 900
 
 
 def smoke(
@@ -40,7 +39,7 @@ def smoke(
     rungs = between(first, last)
     now = ready(place, target, env, variant)
     evidence = Evidence()
-    evidence.facts["rungs"] = list(rungs)
+    evidence.facts |= {"rungs": list(rungs), "audit": {}}
     with now.area.locked("smoke", wait), scratch() as room:
         steps = tuple(climb(now, rungs, evidence, room))
         report = Report("smoke", steps, {"target": target, "env": now.env, "variant": now.variant})
@@ -58,7 +57,10 @@ def climb(now: Ready, rungs: tuple[RungName, ...], evidence: Evidence, room: Pat
         return
     ladder = expanded(now, rungs)
     logs = room / "logs"
-    yield from Climb(ladder, now.launch, Surveyor(now, evidence).steps, room / "rooms", logs).steps(rungs)
+    subject = subject_of(
+        now.place.queue, now.target, now.env, now.locked, now.area, now.host, evidence, start=(Path.cwd(),)
+    )
+    yield from Climb(ladder, now.launch, Surveyor(subject).steps, room / "rooms", logs).steps(rungs)
     for log in sorted(logs.glob("*")):
         evidence.logs[log.name] = log.read_bytes().decode("utf-8", "replace")
     shutil.rmtree(logs, ignore_errors=True)
@@ -76,34 +78,15 @@ def expanded(now: Ready, rungs: Iterable[RungName]) -> Ladder:
 
 @dataclass(frozen=True)
 class Surveyor:
-    """Asks the probes of one environment and turns their answers into steps; answers are kept as facts."""
+    """Asks the probes of one environment and puts what they say under the rung that asked."""
 
-    now: Ready
-    evidence: Evidence
+    subject: Subject
 
-    def steps(self, probe: str, settings: Settings, rung: RungName) -> Iterable[Step]:
-        """What a probe says, as steps; `not run` where it can't be asked."""
-        if probe == "interpreter":
-            prover = Prover(self.now.env, self.now.launch, frozenset(self.now.environment.without), self.evidence)
-            return [_in_rung(prover.interpreter(self.now.environment.version), rung)]
-        if not (PROBES / f"{probe}.py").is_file():
-            return [Step(probe, State.NOT_RUN, "there is no such probe yet", rung)]
-        try:
-            with scratch() as room:
-                answer = ask(self.now.launch, probe, settings, cwd=room, timeout=PROBE_SECONDS)
-        except PatchqError as error:
-            return [Step(probe, State.FAILED, error.problems[0].what, rung, hint=error.problems[0].hint)]
-        self.evidence.facts.setdefault("probes", {})[probe] = answer
-        return [_judged(probe, answer, rung)]
-
-
-def _judged(probe: str, answer: Mapping[str, Any], rung: RungName) -> Step:
-    """A probe that judges by itself says `state`, `summary`, `detail` and `hint`."""
-    states = {state.value: state for state in State}
-    state = states.get(str(answer.get("state")), State.NOTE)
-    detail = tuple(map(str, answer.get("detail", ())))
-    return Step(probe, state, str(answer.get("summary", "answered")), rung, detail, str(answer.get("hint", "")))
-
-
-def _in_rung(step: Step, rung: RungName) -> Step:
-    return Step(step.name, step.state, step.summary, rung, step.detail, step.hint, step.data)
+    def steps(self, probe: str, settings: Settings, rung: RungName) -> Iterator[Step]:
+        """What a probe says, as steps; `not run` where this patchq has no such probe."""
+        if probe not in AUDITS:
+            yield Step(probe, State.NOT_RUN, "patchq has no such probe yet", rung)
+            return
+        with surveying(self.subject, (probe,), {probe: settings}) as survey:
+            for step in survey.steps():
+                yield replace(step, group=rung)
