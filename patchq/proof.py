@@ -14,6 +14,7 @@ from patchq.errors import PatchqError
 from patchq.launch import Launch
 from patchq.probe import ProbeFailed, ask
 from patchq.process import run
+from patchq.progress import tell
 from patchq.queue.baseline import Baseline
 from patchq.record import Evidence
 from patchq.report import State, Step
@@ -58,6 +59,7 @@ class Prover:
     def compiles(self, upstream: str, folder: Path, baseline: Baseline) -> Step:
         """`compileall`, forced, into the cache that training reads; checked by content at every import."""
         name = f"compile {upstream}"
+        tell(f"compiling {upstream}")
         paths = [str(folder / path) for path in baseline.compile]
         argv = [
             str(self.launch.python),
@@ -79,6 +81,7 @@ class Prover:
 
     def imports(self, upstream: str, folder: Path, baseline: Baseline, modules: Sequence[str]) -> list[Step]:
         """Each package is found in the work copy and nowhere else; each of `modules` is really imported."""
+        tell(f"importing {upstream} in the environment {self.name}")
         question = {"locate": list(baseline.packages), "import": list(modules)}
         try:
             with scratch() as room:
@@ -91,6 +94,7 @@ class Prover:
 
     def tests(self, upstream: str, files: Mapping[str, bytes], pytest: Path) -> list[Step]:
         """Run CPU tests in a scratch folder; one step a test file."""
+        tell(f"running {len(files)} CPU test files of {upstream} in the environment {self.name}")
         with scratch() as room:
             for path, data in files.items():
                 (room / path).parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +60,17 @@ def show(report: Report, *, to_stderr: bool) -> None:
         _show_table(console, report.data["table"])
     if len(report.steps) > 1:
         console.print(_summary(report))
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Shows on stderr what takes long: one line that goes again on a terminal, a plain line each elsewhere."""
+    console = _console(True)
+    if not console.is_terminal:
+        yield lambda text: console.print(Text(f"… {clean(text)}"))
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(Text(clean(text)))
 
 
 def show_problems(problems: Iterable[Problem]) -> None:

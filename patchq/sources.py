@@ -13,6 +13,7 @@ from patchq.document import sha256_file
 from patchq.engine import Base
 from patchq.errors import Prevented, Refused
 from patchq.index import Pin, fetch
+from patchq.progress import tell
 from patchq.queue.baseline import BaselineForm, GitBaseline, SdistBaseline
 from patchq.queue.host import Host
 from patchq.queue.load import Upstream
@@ -72,6 +73,7 @@ class Sources:
     def _bring(self, name: str, declared: str, commit: str, upstream: Upstream) -> None:
         if is_complete(self.store, commit):
             return
+        tell(f"fetching the baseline of {name}")
         if self.nearby and is_complete(self.nearby, commit):
             fetch_commit(self.store, Source(name, str(self.nearby.folder)), commit)
         else:
@@ -95,6 +97,7 @@ class Sources:
         if self.offline:
             raise Prevented(f"{sdist.filename} is not in the store, and there is no package index here",
                             hint="apply the bundle that carries it")  # fmt: skip
+        tell(f"fetching {sdist.filename}")
         return import_sdist(self.store, fetch(pin_of(sdist), sdist_folder(self.store)), sdist)
 
 

@@ -17,6 +17,7 @@ import typer
 from patchq.cli import authoring, machine, moving, queue_verbs, record_verbs
 from patchq.cli.app import app
 from patchq.errors import Invalid, PatchqError, Prevented, Problem, Terminated
+from patchq.progress import listening
 from patchq.report import SCHEMA, Report
 
 BUG, INTERRUPTED, BROKEN_PIPE, TERMINATED = 70, 130, 141, 143
@@ -33,7 +34,8 @@ def run(argv: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
         with _signals():
-            answer = command.main(args=list(argv) or ["--help"], prog_name="patchq", standalone_mode=False)
+            with _progress(as_json):
+                answer = command.main(args=list(argv) or ["--help"], prog_name="patchq", standalone_mode=False)
             return _answer(answer, argv, as_json) if isinstance(answer, Report) else int(answer or 0)
     except PatchqError as error:
         return _fail(error.problems, error.exit_code, argv, as_json)
@@ -51,6 +53,24 @@ def run(argv: Sequence[str]) -> int:
         return _fail([problem], Prevented.exit_code, argv, as_json)
     except Exception as error:
         return _fail([_bug(error)], BUG, argv, as_json)
+
+
+@contextlib.contextmanager
+def _progress(as_json: bool) -> Iterator[None]:
+    """People see what takes long; rich is imported when there is something to see."""
+    with contextlib.ExitStack() as stack:
+        shown: list[Callable[[str], None]] = []
+
+        def hear(text: str) -> None:
+            from patchq import render
+
+            if not shown:
+                shown.append(stack.enter_context(render.progress()))
+            shown[0](text)
+
+        if not as_json:
+            stack.enter_context(listening(hear))
+        yield
 
 
 def _answer(report: Report, argv: Sequence[str], as_json: bool) -> int:
