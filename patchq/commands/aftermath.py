@@ -38,7 +38,8 @@ def aftermath(place: Place, engine: Engine, sources: Sources, new: Queue) -> Ite
 
 
 def _content(selection: Selection) -> list[Any]:
-    return [(queued.name, queued.entry.strip, queued.patch and queued.patch.sha256) for queued in selection.chosen]
+    chosen = [(queued.name, queued.entry.strip, queued.patch and queued.patch.sha256) for queued in selection.chosen]
+    return [selection.upstream.baseline, *chosen]
 
 
 def _checked(engine: Engine, sources: Sources, before: Selection, after: Selection) -> Step:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from patchq.commands.check import check_selection
+from patchq.commands.aftermath import aftermath
+from patchq.commands.edit import authored
 from patchq.commands.place import Place
 from patchq.document import nearest, read_regular
 from patchq.engine import Engine
-from patchq.errors import DoesNotApply, Invalid, PatchqError, Problem, Refused
+from patchq.errors import DoesNotApply, Invalid, Problem, Refused
 from patchq.importing import Incoming
 from patchq.importing.clone import Clone
 from patchq.importing.desk import Desk, Wanted
@@ -30,13 +31,14 @@ def import_(place: Place, what: str, wanted: Wanted, sources: dict[str, str] | N
     """
     if wanted.layer and wanted.layer not in LAYERS:
         raise Invalid(f"there is no layer {wanted.layer!r}", hint=nearest(wanted.layer, list(LAYERS)))
+    place = authored(place)
     with Engine.on(place.store) as engine:
         desk = Desk(engine, place.sources(sources), wanted, place.queue, dict(place.queue.files))
         for incoming in _read(desk, Path(what).expanduser().absolute()):
             desk.take(incoming)
         if desk.problems:
             raise DoesNotApply([*desk.problems, Problem("nothing was imported")])
-        steps = [*desk.steps, *_affected(desk)]
+        steps = [*desk.steps, *_taken_by_none(desk), *aftermath(place, engine, desk.sources, desk.queue)]
     changes = {path: data for path, data in desk.files.items() if place.queue.files.get(path) != data}
     write_queue(place.root, changes, seen=place.queue.digests)
     return Report("import", tuple(steps), {"patches": desk.taken, "files": sorted(changes)})
@@ -44,6 +46,7 @@ def import_(place: Place, what: str, wanted: Wanted, sources: dict[str, str] | N
 
 def add_upstream(place: Place, what: str, name: str, at: str) -> Report:
     """Write `NAME/baseline.yaml` and an empty series for a clone at a commit, or for `PROJECT==VERSION`."""
+    place = authored(place)
     if name in place.queue.upstreams:
         raise Refused("there is such an upstream already", where=str(place.root / name))
     text = baseline_text(place.store, name, what, at)
@@ -76,23 +79,8 @@ def _read(desk: Desk, path: Path) -> Iterator[Incoming]:
     return iter([desk.edited_folder(path)])
 
 
-def _affected(desk: Desk) -> Iterator[Step]:
-    """How every selection that takes a new patch ends, and a warning for a patch that none takes."""
-    seen: set[str] = set()
-    for selection in selections(desk.queue):
-        chosen = [queued.name for queued in selection.chosen]
-        if not set(desk.taken).intersection(chosen):
-            continue
-        seen.update(chosen)
-        try:
-            base = desk.sources.base(selection.upstream, selection.form)
-        except PatchqError as error:
-            yield Step(selection.key, State.NOT_RUN, error.problems[0].what, group="targets")
-            continue
-        bad = [step for step in check_selection(desk.engine, base, selection) if step.state.code]
-        yield from bad
-        if not bad:
-            yield Step(selection.key, State.PASSED, f"{len(chosen)} patches apply", group="targets")
+def _taken_by_none(desk: Desk) -> Iterator[Step]:
+    chosen = {queued.name for selection in selections(desk.queue) for queued in selection.chosen}
     for name in desk.taken:
-        if name not in seen:
-            yield Step(name, State.WARNING, "no target takes it yet", group="targets")
+        if name not in chosen:
+            yield Step(name, State.WARNING, "no target takes it yet", hint="see the layers, guards and variants")

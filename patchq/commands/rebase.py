@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from patchq.commands.check import check_selection
+from patchq.commands.aftermath import aftermath, changed
+from patchq.commands.edit import authored
 from patchq.commands.place import Place
 from patchq.engine import Engine
-from patchq.errors import Invalid, PatchqError, Problem, Refused
+from patchq.errors import Invalid, Problem, Refused
 from patchq.merging import OLDEST_GIT, Merged
 from patchq.newdiff import make_diff
-from patchq.queue.load import Queue, QueuedPatch, parse_queue
-from patchq.queue.selection import selections
+from patchq.queue.load import QueuedPatch
 from patchq.queuejournal import write_queue
 from patchq.rebase.candidate import Candidate, find_candidates
 from patchq.rebase.carry import Carried, Fate
@@ -43,6 +43,7 @@ def rebase(
     what the new baseline has already. Raises `Refused` where a rebase is under way.
     """
     require_git(OLDEST_GIT, "rebase")
+    place = authored(place)
     desk = Desk(place.root, name)
     place.queue.upstream(name)
     if desk.load():
@@ -55,6 +56,7 @@ def rebase(
 
 def go_on(place: Place, name: str, *, yes: bool = False, sources: dict[str, str] | None = None) -> Report:
     """Take what lies in the scratch copy for the patch at which the rebase stopped, and go on."""
+    place = authored(place)
     desk, session, stopped = _under_way(place, name)
     store = place.store
     tree = desk.resolved(store, stopped)
@@ -69,6 +71,7 @@ def go_on(place: Place, name: str, *, yes: bool = False, sources: dict[str, str]
 
 def skip(place: Place, name: str, *, yes: bool = False, sources: dict[str, str] | None = None) -> Report:
     """Leave the patch at which the rebase stopped out of the moved series, and go on."""
+    place = authored(place)
     desk, session, stopped = _under_way(place, name)
     decided = Decided(name=stopped.name, fate=stopped.fate, left_out=True)
     return _go_on(place, desk, session.with_decision(decided), yes, sources)
@@ -76,7 +79,7 @@ def skip(place: Place, name: str, *, yes: bool = False, sources: dict[str, str] 
 
 def abort(place: Place, name: str) -> Report:
     """Give the rebase up; the queue is as it was."""
-    desk = Desk(place.root, name)
+    desk = Desk(authored(place).root, name)
     if desk.load() is None:
         raise Refused(f"no rebase of {name} is under way")
     desk.clear()
@@ -88,12 +91,11 @@ def _under_way(place: Place, name: str) -> tuple[Desk, Session, Stopped]:
     session = desk.load()
     if session is None or session.stopped is None:
         raise Refused(f"no rebase of {name} is under way", hint=f"begin one: patchq rebase {name} --to REF")
-    changed = [path for path, digest in place.queue.digests.items() if session.seen.get(path) != digest]
-    changed += [path for path in session.seen if path not in place.queue.digests]
-    if changed:
-        raise Refused(
-            [Problem("was changed since the rebase began", path, "--abort, and begin again") for path in changed]
-        )
+    now, seen = place.queue.digests, session.seen
+    moved = [path for path in sorted({*now, *seen}) if now.get(path) != seen.get(path)]
+    if moved:
+        what, hint = "was changed since the rebase began", "--abort, and begin again"
+        raise Refused([Problem(what, path, hint) for path in moved])
     return desk, session, session.stopped
 
 
@@ -174,11 +176,12 @@ def _finish(
 ) -> Report:
     """Write the moved series and baseline, and check every selection that they are in."""
     changes = changed_files(place.queue, session, way, found, sources)
-    queue = parse_queue(
-        place.root, {path: data for path, data in {**place.queue.files, **changes}.items() if data is not None}
-    )
+    queue = changed(place.queue, changes)
     steps = [_decision(decided) for decided in session.decided]
-    steps += _checked(queue, engine, sources, session.alias)
+    steps += aftermath(place, engine, sources, queue)
+    if not any(session.alias in target.upstreams for target in queue.targets.values()):
+        hint = "name it in series/targets/*.yaml, and its research patches in series/variants/*.yaml"
+        steps.append(Step(session.alias, State.NOTE, "no target uses it yet", "queue", hint=hint))
     written = write_queue(place.root, changes, seen=session.seen)
     desk.clear()
     baseline = queue.upstream(session.alias).baseline
@@ -186,27 +189,6 @@ def _finish(
         where = f"{session.alias}/baseline.yaml"
         steps.append(Step(where, State.NOTE, "its description still tells of the old baseline", "queue"))
     return Report("rebase", tuple(steps), {"to": found[0].base.commit, "files": list(written)})
-
-
-def _checked(queue: Queue, engine: Engine, sources: Sources, upstream: str) -> Iterator[Step]:
-    """Each selection of the moved upstream, in one line where all is well."""
-    some = False
-    for selection in selections(queue):
-        if selection.upstream.name != upstream:
-            continue
-        some = True
-        try:
-            base = sources.base(selection.upstream, selection.form)
-        except PatchqError as error:
-            yield Step(selection.key, State.NOT_RUN, error.problems[0].what, "targets")
-            continue
-        bad = [step for step in check_selection(engine, base, selection) if step.state.code]
-        yield from bad
-        if not bad:
-            yield Step(selection.key, State.PASSED, f"{len(selection.chosen)} patches apply", "targets")
-    if not some:
-        hint = "name it in series/targets/*.yaml, and its research patches in series/variants/*.yaml"
-        yield Step(upstream, State.NOTE, "no target uses it yet", "targets", hint=hint)
 
 
 def chosen_action(actions: Mapping[str, bool]) -> str:

@@ -109,6 +109,7 @@ class Desk:
         time = candidate.base.committed
         message = f"{self.upstream} {candidate.label}, with what comes before {name}\n".encode()
         head = store.write_commit(ours, [candidate.base.commit], IDENTITY, time, time, message)
+        _hide(self.copy.parent.parent)
         create(store, head, candidate.base.commit, self.copy)
         git = Clone(self.copy, store).git
         git.run(("read-tree", "-m", "-u", ours, shown), cwd=self.copy)
@@ -134,6 +135,12 @@ class Desk:
         data = (self.copy / path).read_bytes()
         found = _MARKER.search(data)
         return [f"{self.copy / path}:{data.count(bytes([10]), 0, found.start()) + 1}"] if found else []
+
+
+def _hide(folder: Path) -> None:
+    """Keep the folder of edit copies out of the repository that the queue is in."""
+    if not (folder / ".gitignore").exists():
+        write_atomic(folder / ".gitignore", b"*\n")
 
 
 def _relabelled(store: Store, merged: Merged, ours: str, theirs: str) -> str:
