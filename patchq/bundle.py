@@ -17,6 +17,7 @@ from patchq.instructions import instructions
 from patchq.lock import Lock, LockedSelection, parse_lock, tools_key
 from patchq.manifest import MANIFEST, SUMS, CarriedCommit, Manifest, Requires, check_bundle, write_sums
 from patchq.ownwheel import own_wheel
+from patchq.progress import tell
 from patchq.queue.load import Queue
 from patchq.queuejournal import LOCK_NAME
 from patchq.sources import pin_of, sdist_folder
@@ -149,6 +150,7 @@ def _write_commits(
         base = old.get(carried.name)
         base = base if base and store.has(base) else None
         (folder / "git").mkdir(exist_ok=True)
+        tell(f"packing {carried.name}")
         write_bundle_file(store, folder / carried.path, carried.commit, since=base, history=history)
         yield CarriedCommit(path=carried.path, commit=carried.commit, since=base, history=history)
 
@@ -175,6 +177,7 @@ def _write_wheels(
     for pin in wheel_pins(queue, lock, target):
         if pin.sha256 not in known:
             (folder / "wheels").mkdir(exist_ok=True)
+            tell(f"fetching {pin.filename}")
             shutil.copyfile(fetch(pin, store.folder / "wheels"), folder / "wheels" / pin.filename)
             yield f"wheels/{pin.filename}"
     filename, data = own_wheel()

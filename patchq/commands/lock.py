@@ -21,6 +21,7 @@ from patchq.lock import (
     tools_key,
 )
 from patchq.ownwheel import own_requirements
+from patchq.progress import tell
 from patchq.queue.lint import lint, unsatisfied
 from patchq.queue.load import Queue
 from patchq.queue.selection import selections
@@ -125,5 +126,6 @@ def _pins(
     """The old pins where the same was asked for: a lock is not upgraded by being written again."""
     if old and (old.request, old.python, old.platform) == (request, python, platform):
         return old
+    tell(f"resolving wheels for Python {python}")
     pins = resolve_wheels(request, python=python, platform=Platform(platform), deps=deps)
     return LockedWheels(request=request, python=python, platform=platform, pins=pins)
