@@ -55,8 +55,8 @@ def _foreign(subject: Subject, found: Answer) -> Iterator[Step]:
         for one in device.get("processes") or ()
     ]
     if rows:
-        yield subject.step("processes on devices", State.WARNING, f"{len(rows)} are there already",
-                           detail=tuple(rows[:20]), hint="what they hold is missing in the run: wait for them")  # fmt: skip
+        yield subject.step("processes on devices", State.WARNING, f"{len(rows)} there already",
+                           detail=tuple(rows[:20]), hint="what they hold is missing in the run")  # fmt: skip
 
 
 def _toolkit(subject: Subject, found: Answer, toolkit: str | None) -> Iterator[Step]:

@@ -7,7 +7,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from patchq.audit import folders, interpreter, machine, origins, packages, pairs, variables
+from patchq.audit import (
+    devices,
+    folders,
+    generation,
+    interpreter,
+    machine,
+    origins,
+    packages,
+    pairs,
+    ray,
+    training,
+    variables,
+)
 from patchq.audit.subject import Answer, Subject
 from patchq.document import Document, nearest, validate
 from patchq.errors import Invalid, PatchqError
@@ -40,6 +52,22 @@ AUDITS: Mapping[str, Audit] = {
     "machine": Audit("machine", machine.question, machine.steps),
     "folders": Audit("folders", folders.question, folders.steps),
     "cache": Audit("folders", folders.cache_question, folders.cache_steps),
+    "memory": Audit("memory", devices.as_given, devices.memory_steps, 300, devices.Memory),
+    "allocator": Audit("allocator", devices.allocator_question, devices.allocator_steps, 1800, devices.Allocator),
+    "bf16": Audit("bf16", devices.as_given, devices.arithmetic_steps, 300, devices.Arithmetic),
+    "all_reduce": Audit("all_reduce", devices.as_given, devices.all_reduce_steps, 600, devices.AllReduce),
+    "generate": Audit("generate", generation.question, generation.steps, 1800, generation.Generate),
+    "generate_in_actor": Audit(
+        "generate", generation.actor_question, generation.actor_steps, 1800, generation.Generate
+    ),
+    "embedding": Audit(
+        "embedding", generation.embedding_question, generation.embedding_steps, 180, generation.Embedding
+    ),
+    "ray": Audit("ray_cluster", ray.question, ray.steps, 300, ray.Cluster),
+    "step_log": Audit("step_log", training.as_given, training.log_steps, 120, training.StepLog),
+    "checkpoint": Audit("checkpoint", training.as_given, training.checkpoint_steps, 900, training.Checkpoint),
+    "copy": Audit("copy_files", training.as_given, training.copy_steps, 86_400, training.Copy),
+    "data": Audit("data", training.as_given, training.data_steps, 900, training.Data),
 }
 # What `verify` asks: no device is used. The first is the ground for the others.
 STATIC = ("interpreter", "variables", "origins", "packages", "pairs", "machine", "folders", "cache")
