@@ -20,6 +20,7 @@ from patchq.errors import Invalid, Prevented, Problem
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
 MAX_ALIASES = 16
+MAX_NODES = 20_000
 MAX_LINE = 320
 
 Location = tuple[str | int, ...]
@@ -141,12 +142,11 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
 
 def parse_yaml(data: bytes, model: type[Model], where: str) -> Model:
     """Like `load_yaml` for bytes; `where` names their source in messages."""
-    lines: dict[Location, int] = {}
-    problems: list[Problem] = []
-    value = _build(_compose(data, where), (), lines, problems, where)
-    if problems:
-        raise Invalid(problems)
-    return validate({} if value is None else value, model, where, lines)
+    builder = _Builder(where)
+    value = builder.value(_compose(data, where), ())
+    if builder.problems:
+        raise Invalid(builder.problems)
+    return validate({} if value is None else value, model, where, builder.lines)
 
 
 def validate(value: Any, model: type[Model], where: str, lines: dict[Location, int]) -> Model:
@@ -176,33 +176,34 @@ def _compose(data: bytes, where: str) -> yaml.Node | None:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise Invalid("is not UTF-8", where=f"{where}:{line}") from error
-    loader = yaml.SafeLoader(text)
     try:
         _limit_events(text, where)
-        node: yaml.Node | None = loader.get_single_node()
+        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
         return node
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise Invalid(f"holds the control character {error.character:#04x}", where=f"{where}:{line}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{where}:{mark.line + 1}" if mark else where
         raise Invalid(f"is not YAML: {error.problem or error.context}", where=place) from None
     except yaml.YAMLError as error:
         raise Invalid(f"is not YAML: {str(error).splitlines()[0]}", where=where) from None
-    finally:
-        loader.dispose()
 
 
 def _limit_events(text: str, where: str) -> None:
-    """Refuse depth and aliases before a recursive composer meets them."""
+    """Refuse depth, aliases and sheer number before a recursive composer meets them."""
     depth = aliases = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for count, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             depth += 1
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             depth -= 1
         elif isinstance(event, yaml.AliasEvent):
             aliases += 1
-        if depth > MAX_DEPTH or aliases > MAX_ALIASES:
+        if depth > MAX_DEPTH or aliases > MAX_ALIASES or count > MAX_NODES:
             what = f"is nested more than {MAX_DEPTH} deep" if depth > MAX_DEPTH else "has too many aliases"
+            what = what if count <= MAX_NODES else f"holds more than {MAX_NODES} things"
             line = event.start_mark.line + 1 if event.start_mark else 1
             raise Invalid(what, where=f"{where}:{line}")
 
@@ -211,46 +212,58 @@ _KINDS = ("str", "int", "float", "bool", "null", "map", "seq")
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in _KINDS)
 
 
-def _build(
-    node: yaml.Node | None, at: Location, lines: dict[Location, int], problems: list[Problem], where: str
-) -> Any:
-    if node is None:
-        return None
-    line = node.start_mark.line + 1
-    lines.setdefault(at, line)
-    if node.tag not in _PLAIN_TAGS:
-        if node.tag == "tag:yaml.org,2002:timestamp":
-            return str(node.value)
-        problems.append(Problem(f"the tag {node.tag} is not allowed", f"{where}:{line}"))
-        return None
-    if isinstance(node, yaml.MappingNode):
-        return _build_mapping(node, at, lines, problems, where)
-    if isinstance(node, yaml.SequenceNode):
-        return [_build(item, (*at, i), lines, problems, where) for i, item in enumerate(node.value)]
-    constructor = yaml.SafeLoader("")
-    try:
-        return constructor.construct_object(node)
-    except (ValueError, yaml.YAMLError):
-        problems.append(Problem(f"cannot read the value {node.value!r}", f"{where}:{line}"))
-        return None
+class _Builder:
+    """Turns nodes into plain values; keeps the line of each location, and what is wrong.
 
+    Aliases make small files large and endless: depth and number are counted here, where they are followed.
+    """
 
-def _build_mapping(
-    node: yaml.MappingNode, at: Location, lines: dict[Location, int], problems: list[Problem], where: str
-) -> dict[str, Any]:
-    built: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            problems.append(Problem("a key has to be a plain word", f"{where}:{line}"))
-            continue
-        key = str(key_node.value)
-        if key in built:
-            problems.append(Problem(f"the key {key!r} stands here a second time", f"{where}:{line}"))
-        here = (*at, key)
-        lines[here] = line
-        built[key] = _build(value_node, here, lines, problems, where)
-    return built
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.lines: dict[Location, int] = {}
+        self.problems: list[Problem] = []
+        self._nodes = 0
+        self._loader = yaml.SafeLoader("")
+
+    def value(self, node: yaml.Node | None, at: Location) -> Any:
+        """The value of a node at a location; raises `Invalid` where there is no end to it."""
+        if node is None:
+            return None
+        line = node.start_mark.line + 1
+        self.lines.setdefault(at, line)
+        self._nodes += 1
+        if self._nodes > MAX_NODES or len(at) > MAX_DEPTH:
+            raise Invalid("its aliases unfold to more than anybody means", where=f"{self.where}:{line}")
+        if node.tag not in _PLAIN_TAGS:
+            if node.tag == "tag:yaml.org,2002:timestamp":
+                return str(node.value)
+            return self._refuse(f"the tag {node.tag} is not allowed", line)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, at)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*at, i)) for i, item in enumerate(node.value)]
+        try:
+            return self._loader.construct_object(node)
+        except (ValueError, KeyError, yaml.YAMLError):
+            return self._refuse(f"cannot read the value {node.value!r}", line)
+
+    def _mapping(self, node: yaml.MappingNode, at: Location) -> dict[str, Any]:
+        built: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._refuse("a key has to be a plain word", line)
+                continue
+            key = str(key_node.value)
+            if key in built:
+                self._refuse(f"the key {key!r} stands here a second time", line)
+            here = (*at, key)
+            self.lines[here] = line
+            built[key] = self.value(value_node, here)
+        return built
+
+    def _refuse(self, what: str, line: int) -> None:
+        self.problems.append(Problem(what, f"{self.where}:{line}"))
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
