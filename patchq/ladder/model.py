@@ -16,8 +16,8 @@ RUNGS: tuple[RungName, ...] = get_args(RungName)
 # Probes of `patchq.probes` that each rung asks by itself, in order: first what needs no device, then one process
 # that has the device to itself, then the same below Ray.
 BUILT_IN: Mapping[RungName, tuple[str, ...]] = {
-    "static": ("machine", "interpreter", "origins", "packages", "variables", "pairs"),
-    "service": ("memory", "cache", "allocator", "bf16", "generate", "embedding"),
+    "static": ("interpreter", "variables", "origins", "packages", "pairs", "machine", "folders"),
+    "service": ("memory", "cache", "allocator", "bf16", "all_reduce", "generate", "embedding"),
     "framework": ("ray", "generate_in_actor"),
     "step": ("data",),
     "recovery": ("checkpoint", "copy"),
