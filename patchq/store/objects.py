@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,8 +99,11 @@ class Store:
 
     def write(self, kind: str, data: bytes) -> str:
         """Store an object and return its id."""
-        stream = IStream(kind.encode(), len(data), io.BytesIO(data))
-        return str(self._objects.store(stream).hexsha.decode())
+        identity = object_id(kind, data)
+        # Handed over whole, as gitdb copies objects: given bare data, newer GitPythons start a git for each.
+        loose = zlib.compress(b"%s %d\0" % (kind.encode(), len(data)) + data, 1)
+        self._objects.store(IStream(kind.encode(), len(data), io.BytesIO(loose), bytes.fromhex(identity)))
+        return identity
 
     def commit(self, identity: str) -> Commit:
         """Parse a commit object."""
