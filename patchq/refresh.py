@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 from patchq.edited import Edit, split_message
 from patchq.engine import Base, Engine
@@ -193,21 +194,19 @@ def orphans(upstream: Upstream, name: str) -> str:
 def reordered(series: Series, order: Sequence[str], dropped: Sequence[str]) -> Series:
     """`series` with its patches in `order`, without `dropped`, and with those that are new.
 
-    All other lines stay where they are: the patches of `order` are put into the places that they had together. A new
-    one comes behind the one before it in `order`.
+    As few lines as possible move: a patch that is new, or whose place among the others is, comes behind the one
+    before it in `order`. Comments, other patches, and each line's guards and -pN stay.
     """
     there = {entry.name: entry for entry in series.entries}
-    old = iter([name for name in order if name in there])
-    lines: list[SeriesEntry | str] = []
-    for line in series.lines:
-        if isinstance(line, str) or line.name not in {*order, *dropped}:
-            lines.append(line)
-        elif line.name in order:
-            lines.append(there[next(old)])
+    old = [entry.name for entry in series.entries if entry.name in order]
+    blocks = SequenceMatcher(None, old, order, autojunk=False).get_matching_blocks()
+    kept = {name for block in blocks for name in old[block.a : block.a + block.size]}
+    gone = {*order, *dropped} - kept
+    lines = [line for line in series.lines if isinstance(line, str) or line.name not in gone]
     for number, name in enumerate(order):
-        if name not in there:
+        if name not in kept:
             at = _position(lines, order[number - 1]) + 1 if number else _first(lines, order)
-            lines.insert(at, SeriesEntry(name))
+            lines.insert(at, there.get(name, SeriesEntry(name)))
     return Series(tuple(lines))
 
 
@@ -223,7 +222,7 @@ def _first(lines: Sequence[SeriesEntry | str], order: Sequence[str]) -> int:
 
 def slug(subject: str) -> str:
     """A file name from a subject: `Fix the thing` becomes `fix-the-thing`."""
-    plain = unicodedata.normalize("NFKD", subject).encode("ascii", "ignore").decode().lower()
+    plain = unicodedata.normalize("NFKD", subject.casefold()).encode("ascii", "ignore").decode()
     words = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     if len(words) > _MAX_SLUG:
         words = words[: _MAX_SLUG + 1].rpartition("-")[0] or words[:_MAX_SLUG]
