@@ -52,9 +52,18 @@ def _checked(engine: Engine, sources: Sources, before: Selection, after: Selecti
     if not broken:
         return Step(after.key, State.PASSED, f"{len(after.chosen)} patches apply", _GROUP)
     lines = tuple(f"{step.name}: {step.state.value}  {step.summary}".rstrip() for step in broken)
-    was_broken = any(step.state.code for step in check_selection(engine, base, before))
+    was_broken = _was_broken(engine, sources, before)
     state, what = (State.WARNING, "was broken before, and is") if was_broken else (State.FAILED, "is broken by this")
     return Step(after.key, state, what, _GROUP, lines, f"patchq check --target {after.target} says why")
+
+
+def _was_broken(engine: Engine, sources: Sources, before: Selection) -> bool:
+    """Whether a selection did not hold on the baseline that it had; one that cannot be tried did."""
+    try:
+        base = sources.base(before.upstream, before.form)
+    except PatchqError:
+        return False
+    return any(step.state.code for step in check_selection(engine, base, before))
 
 
 def _new_errors(old: Queue, new: Queue) -> Iterator[Step]:

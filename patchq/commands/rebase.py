@@ -109,8 +109,7 @@ def _go_on(place: Place, desk: Desk, session: Session, yes: bool, given: dict[st
         known = {decided.name: decided for decided in session.decided}
         for queued in upstream.patches:
             if queued.name in known:
-                if not known[queued.name].left_out:
-                    way.take(queued, known[queued.name].text)
+                session = _taken(way, queued, known[queued.name], session)
                 continue
             result = way.carry(queued)
             has_it = result.fate in (Fate.UPSTREAMED, Fate.EMPTIED)
@@ -118,6 +117,19 @@ def _go_on(place: Place, desk: Desk, session: Session, yes: bool, given: dict[st
                 return _stop(place, desk, session, way, candidate, queued, result, sources)
             session = session.with_decision(_decided(queued, result, left_out=has_it))
         return _finish(place, desk, session, engine, way, found, sources)
+
+
+def _taken(way: Way, queued: QueuedPatch, decided: Decided, session: Session) -> Session:
+    """Take a decision on; the one that was just made gets what there is to say about it."""
+    if decided.left_out:
+        return session
+    new = way.take(queued, decided.text)
+    if decided != session.decided[-1] or decided.fate is not Fate.CONFLICT or decided.findings:
+        return session
+    ours = way.ours(queued.name)
+    tree = way.engine.store.update_tree(ours, way.engine.step(new, ours).changes)
+    told = decided.model_copy(update={"findings": way.doubts(queued, new, tree)})
+    return session.model_copy(update={"decided": (*session.decided[:-1], told)})
 
 
 def _decided(queued: QueuedPatch, result: Carried, *, left_out: bool) -> Decided:
@@ -161,7 +173,7 @@ def _decision(decided: Decided) -> Step:
     if decided.left_out:
         return Step(decided.name, State.EXCLUDED, f"left out: {decided.fate.value}", "decided")
     by_hand = decided.fate is Fate.CONFLICT
-    state = State.PASSED if by_hand else State.WARNING if decided.findings else _STATES[decided.fate]
+    state = State.WARNING if decided.findings else State.PASSED if by_hand else _STATES[decided.fate]
     return Step(decided.name, state, "resolved" if by_hand else decided.fate.value, "decided", decided.findings)
 
 

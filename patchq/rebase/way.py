@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from patchq.conditions import broken
 from patchq.engine import Base, Engine, Placed
 from patchq.patch import Patch, parse_patch
 from patchq.queue.baseline import BaselineForm
@@ -82,9 +83,15 @@ class Way:
         result = carry(self.engine, patch, reference.before, reference.after, self.ours(queued.name))
         new = self.take(queued, result.diff) if result.goes_on else None
         if new:
-            absent = missing_modules(self.engine.store, new, self.upstream.baseline, result.tree)
-            result = replace(result, findings=(*result.findings, *absent))
+            result = replace(result, findings=(*result.findings, *self.doubts(queued, new, result.tree)))
         return result
+
+    def doubts(self, queued: QueuedPatch, new: Patch, tree: str) -> tuple[str, ...]:
+        """What a moved patch imports and is not there, and what its header says and does not hold in `tree`."""
+        store = self.engine.store
+        unheld = broken(store, tree, (replace(queued, patch=new),))
+        told = (f"{problem.where}: {problem.what.removeprefix(queued.name).strip()}" for problem in unheld)
+        return (*missing_modules(store, new, self.upstream.baseline, tree), *told)
 
     def take(self, queued: QueuedPatch, diff: bytes | None) -> Patch:
         """Note a patch's new version: the same header, and the new diff text (None: the old)."""
