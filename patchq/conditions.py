@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from patchq.errors import Problem
@@ -18,7 +17,7 @@ def broken(store: Store, tree: str, patches: tuple[QueuedPatch, ...]) -> Iterato
             continue
         for condition in queued.patch.header.expect:
             found = _count(store, tree, condition)
-            if found == 0 or condition.count not in (None, found):
+            if found != condition.count if condition.count is not None else not found:
                 wanted = f"{condition.count} times" if condition.count is not None else "at least once"
                 yield Problem(f"{queued.name} expects /{condition.regex}/ {wanted}, found {found}", condition.path)
         for condition in queued.patch.header.forbid:
@@ -29,5 +28,4 @@ def broken(store: Store, tree: str, patches: tuple[QueuedPatch, ...]) -> Iterato
 
 def _count(store: Store, tree: str, condition: Condition) -> int:
     entry = store.entries(tree, [condition.path]).get(condition.path)
-    text = store.read(entry.id, "blob").decode("utf-8", "surrogateescape") if entry else ""
-    return len(re.findall(condition.regex, text, re.MULTILINE))
+    return condition.matches(store.read(entry.id, "blob")) if entry else 0

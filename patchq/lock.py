@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
+from patchq.conditions import broken
 from patchq.document import Document, parse_json, sha256, to_json
 from patchq.engine import Base, Engine, Placed
 from patchq.errors import DoesNotApply, Invalid, Problem, Refused
@@ -151,9 +153,13 @@ def differences(queue: Queue, lock: Lock) -> Iterator[Problem]:
 
 
 def resolve(queue: Queue, engine: Engine, sources: Sources) -> dict[str, LockedSelection]:
-    """Resolve every declared selection; raises `DoesNotApply` with every patch that does not."""
+    """Resolve every declared selection.
+
+    Raises `DoesNotApply` with every patch that does not, `Refused` where what a patch expects or forbids does not hold.
+    """
     resolved: dict[str, LockedSelection] = {}
     problems: list[Problem] = []
+    unmet: list[Problem] = []
     for selection in selections(queue):
         base = sources.base(selection.upstream, selection.form)
         placed = engine.apply(base, selection.chosen)
@@ -162,8 +168,13 @@ def resolve(queue: Queue, engine: Engine, sources: Sources) -> dict[str, LockedS
         ]
         if all(step.ok for step in placed):
             resolved[selection.key] = lock_selection(engine.store, selection, base, placed)
+            tree = resolved[selection.key].tree
+            unmet += [replace(one, where=f"{selection.key}: {one.where}")
+                      for one in broken(engine.store, tree, selection.chosen)]  # fmt: skip
     if problems:
         raise DoesNotApply([*problems, Problem("nothing was written", hint="patchq check says why")])
+    if unmet:
+        raise Refused(unmet)
     return resolved
 
 
