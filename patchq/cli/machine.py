@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from patchq.cli.app import Json, OneTarget, QueueOption, VariantOption, Wait, app
+from patchq.errors import Invalid
 from patchq.report import Report
 
 EnvOption = Annotated[str | None, typer.Option("--env", metavar="ENV", help="Which of the target's environments.")]
@@ -51,3 +53,28 @@ def run(
 
     place = Place.find(queue, target)
     return run(place, target, env, command or [], variant, accepted=accept_not_run, wait=wait)
+
+
+@app.command()
+def install(
+    target: OneTarget,
+    env: EnvOption = None,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", metavar="FOLDER", help="The bundle that brings the wheels.")
+    ] = None,
+    wait: Wait = 0,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Put the target's wheels into an environment, without dependencies, guarding what is protected."""
+    from patchq.commands.install import install
+    from patchq.commands.place import Place
+
+    if bundle is None:
+        return install(Place.find(queue, target), target, env, wait=wait)
+    if queue:
+        raise Invalid("--bundle brings its own queue", hint="leave out --queue")
+    from patchq.receive import receive
+
+    area, digest, _ = receive(bundle, target, wait)
+    return install(Place(area.queue(digest) / "series", area), target, env, wait=wait)

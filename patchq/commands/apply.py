@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
+from patchq.commands.install import roll_back_all
 from patchq.commands.place import Place, last_apply, remember_area
 from patchq.commands.sinks import Installed, protected
 from patchq.conditions import broken
@@ -49,6 +50,7 @@ def apply(
     locked = lock.of(target, variant)
     with area.locked("apply", wait):
         roll_forward(area.journals)
+        roll_back_all(area)
         job = _Job(place, target, variant, area, lock, locked, sources or {})
         job.evidence.facts |= {"git": version, "queue": str(place.root), "patches": _patch_facts(locked)}
         job.steps.extend(before)

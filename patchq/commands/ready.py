@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchq.commands.install import undo_folder
 from patchq.commands.place import Place, last_apply
 from patchq.environment import environment_name, launch_of
 from patchq.errors import Refused
@@ -13,6 +14,7 @@ from patchq.lock import Lock, LockedSelection, load_lock
 from patchq.queue.host import Host
 from patchq.queue.target import Environment
 from patchq.record import Record
+from patchq.undo import unfinished
 from patchq.workarea import WorkArea
 from patchq.workcopy import current
 
@@ -47,10 +49,14 @@ class Ready:
 def ready(place: Place, target: str, env: str | None, variant: str | None = None) -> Ready:
     """The environment for what was last applied.
 
-    Raises `Refused` where that apply failed, was of another lock or variant, or its copy is not there.
+    Raises `Refused` where that apply failed, was of another lock or variant, or its copy is not there, or an
+    install into the environment was cut short.
     """
     queue, area = place.queue, place.area(target)
     name = environment_name(queue, target, env)
+    if unfinished(undo_folder(area, target, name)):
+        hint = "patchq install, apply or revert puts back what it was"
+        raise Refused(f"an install into {name} was cut short", where=str(area.root), hint=hint)
     applied = last_apply(area, target)
     if applied is None or applied.exit not in (0, 4):
         raise Refused(f"nothing was applied for {target} on this host, or the apply failed", where=str(area.root))

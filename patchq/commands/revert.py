@@ -1,9 +1,11 @@
-"""`revert`: takes the last apply of a target back."""
+"""`revert`: takes the last apply or install of a target back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+from patchq.commands.install import last_install, roll_back_all, take_back_install
 from patchq.commands.place import Place, last_apply
 from patchq.commands.sinks import Installed
 from patchq.errors import Refused
@@ -19,18 +21,23 @@ from patchq.workcopy import clear_current, current, move_current
 
 
 def revert(place: Place, target: str, *, wait: float = 0) -> Report:
-    """Point `current` back to the copies of the apply before, and put installed files back.
+    """Point `current` back to the copies of the apply before, and put installed files back; or, where an install
+    came after the apply, put its files back.
 
     No work copy is changed or removed; raises `Refused` where there is nothing to take back and `Prevented`
     while something was launched from it that still runs.
     """
     area = place.area(target)
     applied = last_apply(area, target)
+    installed_last = last_install(area, target)
+    if installed_last and (applied is None or applied.id < installed_last.name):
+        return _revert_install(place, target, area, installed_last, wait)
     if applied is None:
         raise Refused(f"nothing was applied for {target} on this host", where=str(area.root))
     with area.locked("revert", wait):
         refuse_in_use(area, target)
         roll_forward(area.journals)
+        roll_back_all(area)
         lock = load_lock(place.queue)
         locked = lock.of(target, applied.variant)
         installed = Installed(place, target, locked, area, Store(area.store), Host.here(area.root))
@@ -38,6 +45,16 @@ def revert(place: Place, target: str, *, wait: float = 0) -> Report:
         steps += _copies(place, target, area, _before(area, target, applied))
         report = Report("revert", tuple(steps), {"target": target, "work": str(area.root)})
         write_record(area.records, report, Evidence(), target=target, variant=applied.variant, lock=lock.digest)
+    return report
+
+
+def _revert_install(place: Place, target: str, area: WorkArea, journal: Path, wait: float) -> Report:
+    with area.locked("revert", wait):
+        refuse_in_use(area, target)
+        roll_back_all(area)
+        report = Report("revert", (take_back_install(journal),), {"target": target, "work": str(area.root)})
+        lock = load_lock(place.queue).digest
+        write_record(area.records, report, Evidence(), target=target, variant=None, lock=lock)
     return report
 
 
