@@ -128,7 +128,7 @@ def _print_json(document: dict[str, Any], stream: TextIO | None = None) -> None:
 
 def _usage(error: Exception, argv: Sequence[str]) -> Problem:
     context = getattr(error, "ctx", None)
-    what = getattr(error, "message", "") or str(error)
+    what: str = error.format_message() if hasattr(error, "format_message") else str(error)
     return Problem(what.rstrip("."), hint=f"see: {context.command_path if context else 'patchq'} --help")
 
 
