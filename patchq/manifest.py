@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from patchq.document import Document, load_json, read_regular, sha256_file, to_json
-from patchq.errors import Invalid, Problem, Refused
+from patchq.errors import Invalid, Prevented, Problem, Refused
 from patchq.patch import check_path
 from patchq.queue.baseline import CommitId, Sha256
 
@@ -65,7 +65,7 @@ def write_sums(folder: Path) -> None:
 
 def format_sums(sums: dict[str, str]) -> bytes:
     """The text that `sha256sum -c` reads, in the one order that patchq writes."""
-    return "".join(f"{sums[path]}  {path}\n" for path in sorted(sums)).encode()
+    return "".join(f"{sums[path]}  {path}\n" for path in sorted(sums)).encode("utf-8", "surrogateescape")
 
 
 def check_bundle(folder: Path) -> Manifest:
@@ -76,6 +76,8 @@ def check_bundle(folder: Path) -> Manifest:
     """
     if not folder.is_dir():
         raise Invalid("is not a bundle: there is no such folder", where=str(folder))
+    if not os.path.lexists(folder / SUMS):
+        raise Refused("is missing", where=str(folder / SUMS), hint="is this a bundle?")
     problems: list[Problem] = []
     present = set(_files(folder, problems)) - {SUMS}
     listed = _read_sums(folder / SUMS, problems)
@@ -114,7 +116,7 @@ def _read_sums(path: Path, problems: list[Problem]) -> dict[str, str]:
 def _files(folder: Path, problems: list[Problem]) -> Iterator[str]:
     """Paths of the regular files below `folder`; anything else, and names that differ only in case, is a problem."""
     lowered: dict[str, str] = {}
-    for here, folders, names in os.walk(folder):
+    for here, folders, names in os.walk(folder, onerror=_raise):
         for name in sorted([*folders, *names]):
             path = Path(here, name)
             inner = path.relative_to(folder).as_posix()
@@ -126,6 +128,10 @@ def _files(folder: Path, problems: list[Problem]) -> Iterator[str]:
                 yield inner
             elif not stat.S_ISDIR(mode):
                 problems.append(Problem("is not a plain file", inner))
+
+
+def _raise(error: OSError) -> None:
+    raise Prevented(f"cannot be searched: {error.strerror}", where=str(error.filename)) from error
 
 
 def _check_contents(manifest: Manifest, present: set[str]) -> None:

@@ -54,7 +54,10 @@ def _folder_of(bundle: Path) -> Iterator[Path]:
         yield bundle
         return
     with tempfile.TemporaryDirectory(prefix="patchq-") as room:
-        files = read_tree(bundle)
+        try:
+            files = read_tree(bundle)
+        except Invalid as error:
+            raise Refused(error.problems) from None
         tops = {file.path.split("/")[0] for file in files}
         if len(tops) != 1:
             raise Refused("is not a tar of one folder", where=str(bundle))
