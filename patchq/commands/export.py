@@ -32,6 +32,7 @@ def export(place: Place, target: str, variant: str | None, form: str, out: Path)
     malformed = [problem for selection in found for queued in selection.chosen for problem in queued.problems]
     if malformed:
         raise DoesNotApply(malformed)
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
     room = Path(tempfile.mkdtemp(prefix=".new-", dir=out.absolute().parent))
     steps = []
     try:
