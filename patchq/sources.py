@@ -5,7 +5,7 @@ Once a baseline is in the store, no verb asks for its source again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,6 +99,12 @@ class Sources:
                             hint="apply the bundle that carries it")  # fmt: skip
         tell(f"fetching {sdist.filename}")
         return import_sdist(self.store, fetch(pin_of(sdist), sdist_folder(self.store)), sdist)
+
+
+def source_names(upstreams: Iterable[Upstream]) -> list[str]:
+    """What `--source` may name: upstreams with a git baseline, and submodules as `UPSTREAM.PATH`."""
+    known = [(upstream.name, upstream.baseline.git) for upstream in upstreams if upstream.baseline.git]
+    return [name for own, git in known for name in (own, *(f"{own}.{path}" for path in git.submodules))]
 
 
 def pin_of(sdist: SdistBaseline) -> Pin:
