@@ -9,13 +9,13 @@ from pathlib import Path
 
 from platformdirs import user_data_path, user_state_path
 
-from patchq.document import write_atomic
+from patchq.document import nearest, write_atomic
 from patchq.errors import Invalid, Prevented
 from patchq.queue.host import Host
 from patchq.queue.load import Queue, find_root, load_queue
 from patchq.queue.target import Target
 from patchq.record import Record, list_records
-from patchq.sources import Sources
+from patchq.sources import Sources, source_names
 from patchq.store import Store
 from patchq.workarea import WorkArea
 
@@ -80,6 +80,10 @@ class Place:
 
     def sources(self, given: dict[str, str] | None = None) -> Sources:
         """Where baselines come from; a queue in a work area has what the bundle brought and asks nobody."""
+        known = source_names(self.queue.upstreams.values())
+        for name in given or {}:
+            if name not in known:
+                raise Invalid(f"--source names {name!r}, which has no git baseline here", hint=nearest(name, known))
         return Sources(self.store, self.host, given or {}, offline=self.home is not None)
 
     def target_file(self, target: str) -> str:
