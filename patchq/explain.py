@@ -10,6 +10,7 @@ from patchq.engine import Base, Engine, Placed
 from patchq.patch import Patch, conflict_view
 from patchq.queue.load import QueuedPatch
 from patchq.queue.selection import Selection
+from patchq.report import State, Step
 from patchq.store.apply import Applied
 
 _MAX_MISSING = 3
@@ -22,6 +23,23 @@ class Cause:
 
     detail: tuple[str, ...]
     responsible: str
+
+
+def patch_step(engine: Engine, base: Base, selection: Selection, placed: Sequence[Placed], step: Placed) -> Step:
+    """How one chosen patch ended, with the reason where it did not apply."""
+    name, scope = step.queued.name, selection.scope
+    data = {"tree": step.tree, "commit": step.commit, "upstream": selection.upstream.name}
+    if step.state is State.APPLIED:
+        warned = any(finding.state is State.WARNING for finding in step.findings)
+        found = tuple(f"{finding.state.value}: {finding.text}" for finding in step.findings)
+        return Step(name, State.APPLIED, "at another place" if warned else "", scope, found, data=data)
+    if step.state is State.CONFLICT:
+        cause = explain(engine, base, selection, placed, step)
+        return Step(name, State.CONFLICT, cause.responsible, scope, cause.detail, data=data)
+    if step.state is State.UPSTREAMED:
+        hint = "the baseline has it already: drop the patch, or move it to where it is needed"
+        return Step(name, State.UPSTREAMED, "reverse applies on the baseline", scope, hint=hint, data=data)
+    return Step(name, State.MALFORMED, "", scope, tuple(map(str, step.problems)))
 
 
 def explain(engine: Engine, base: Base, selection: Selection, placed: Sequence[Placed], failed: Placed) -> Cause:

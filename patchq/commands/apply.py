@@ -9,13 +9,15 @@ from pathlib import Path
 
 from patchq.commands.install import roll_back_all
 from patchq.commands.place import Place, last_apply, remember_area
-from patchq.commands.sinks import Installed, protected
+from patchq.commands.sinks import Installed, Protected, protected
 from patchq.conditions import broken
 from patchq.document import sha256
 from patchq.engine import Engine, Placed
 from patchq.environment import launch_of
 from patchq.errors import PatchqError, Refused
+from patchq.explain import patch_step
 from patchq.installed import roll_forward
+from patchq.launch import Launch
 from patchq.lock import Lock, LockedSelection, differences, load_lock
 from patchq.privatepytest import private_pytest
 from patchq.proof import Prover, adds_no_bad_whitespace
@@ -52,6 +54,7 @@ def apply(
         roll_forward(area.journals)
         roll_back_all(area)
         job = _Job(place, target, variant, area, lock, locked, sources or {})
+        job.prepare()
         job.evidence.facts |= {"git": version, "queue": str(place.root), "patches": _patch_facts(locked)}
         job.steps.extend(before)
         if not job.is_done():
@@ -91,6 +94,8 @@ class _Job:
     evidence: Evidence = field(default_factory=Evidence)
     created: list[Path] = field(default_factory=list)
     changed: bool = True
+    launches: dict[str, Launch] = field(default_factory=dict)
+    guarded: Protected | None = None
 
     @property
     def queue(self) -> Queue:
@@ -110,12 +115,21 @@ class _Job:
         return {"target": self.target, "variant": self.variant, "lock": self.lock.digest,
                 "work": str(self.area.root), "copies": copies}  # fmt: skip
 
+    def prepare(self) -> None:
+        """Expand every variable of the target, and digest what must not change; raises before anything is made."""
+        target = self.queue.target(self.target)
+        self.launches = {
+            name: launch_of(self.queue, self.target, name, self.locked, self.area, self.host)
+            for name in target.environments
+        }
+        self.guarded = protected(target, self.host, self.place.target_file(self.target))
+
     def is_done(self) -> bool:
         """Whether the last apply was of this very lock and variant, passed, and its copies are still as they were."""
         last = last_apply(self.area, self.target)
         if last is None or (last.lock, last.variant, last.exit) != (self.lock.digest, self.variant, 0):
             return False
-        if any(True for _ in differences(self.queue, self.lock)) or self._installed().drift():
+        if any(True for _ in differences(self.queue, self.lock)) or self.installed.drift():
             return False
         for name, locked in self._copies().items():
             folder = self.area.copy(name, locked.commit)
@@ -166,8 +180,6 @@ class _Job:
     def _apply_one(
         self, engine: Engine, sources: Sources, selection: Selection, locked: LockedSelection
     ) -> Iterator[Step]:
-        from patchq.commands.check import patch_step
-
         base = sources.base(selection.upstream, selection.form)
         name = selection.upstream.name
         if (base.commit, base.tree) != (locked.base_commit, locked.base_tree):
@@ -205,15 +217,13 @@ class _Job:
             self.created.append(create(self.store, locked.commit, locked.base_commit, folder, locked.submodules))
             drift = self._drift(name, folder)
             yield Step("work copy", State.FAILED if drift else State.PASSED, str(folder), name, tuple(drift[:20]))
-        yield from self._installed().placed()
+        yield from self.installed.placed()
 
     def _proved(self) -> Iterator[Step]:
         target = self.queue.target(self.target)
-        guarded = protected(target, self.host, self.place.target_file(self.target))
         pytest = private_pytest(self.area)
         for name, environment in target.environments.items():
-            launch = launch_of(self.queue, self.target, name, self.locked, self.area, self.host)
-            prover = Prover(name, launch, frozenset(environment.without), self.evidence)
+            prover = Prover(name, self.launches[name], frozenset(environment.without), self.evidence)
             interpreter = prover.interpreter(environment.version)
             yield interpreter
             for upstream, use in target.upstreams.items():
@@ -224,7 +234,8 @@ class _Job:
                     yield Step(f"compile, import and tests of {upstream}", State.NOT_RUN, why, f"environment {name}")
                 else:
                     yield from self._prove_one(prover, upstream, pytest)
-        yield from guarded.unchanged(self.evidence)
+        if self.guarded:
+            yield from self.guarded.unchanged(self.evidence)
 
     def _prove_one(self, prover: Prover, name: str, pytest: Path) -> Iterator[Step]:
         baseline = self.queue.upstream(name).baseline
@@ -257,7 +268,7 @@ class _Job:
             kept = set_aside(folder)
             self.steps.append(Step("kept for inspection", State.NOTE, str(kept), folder.parent.name))
         self.created.clear()
-        self.steps.extend(self._installed().undone())
+        self.steps.extend(self.installed.undone())
 
     def _copies(self) -> dict[str, LockedSelection]:
         uses = self.queue.target(self.target).upstreams
@@ -269,11 +280,8 @@ class _Job:
         found = inspect(self.store, folder, locked.commit, locked.submodules, roots).drift
         return [f"{drift.what}: {drift.path} {drift.detail}".rstrip() for drift in found]
 
-    def _installed(self) -> Installed:
-        return self._installed_sink
-
     @cached_property
-    def _installed_sink(self) -> Installed:
+    def installed(self) -> Installed:
         return Installed(self.place, self.target, self.locked, self.area, self.store, self.host)
 
 

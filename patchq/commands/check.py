@@ -8,7 +8,7 @@ from patchq.commands.place import Place
 from patchq.conditions import broken
 from patchq.engine import Base, Engine, Placed
 from patchq.errors import PatchqError, Refused
-from patchq.explain import explain
+from patchq.explain import patch_step
 from patchq.lock import differences, load_lock
 from patchq.queue.lint import lint, unsatisfied
 from patchq.queue.selection import Selection, selections
@@ -48,23 +48,6 @@ def check_selection(engine: Engine, base: Base, selection: Selection) -> list[St
     if placed and all(step.ok for step in placed):
         steps += _conditions(engine, selection, placed)
     return steps
-
-
-def patch_step(engine: Engine, base: Base, selection: Selection, placed: Sequence[Placed], step: Placed) -> Step:
-    """How one chosen patch ended, with the reason where it did not apply."""
-    name, scope = step.queued.name, selection.scope
-    data = {"tree": step.tree, "commit": step.commit, "upstream": selection.upstream.name}
-    if step.state is State.APPLIED:
-        warned = any(finding.state is State.WARNING for finding in step.findings)
-        found = tuple(f"{finding.state.value}: {finding.text}" for finding in step.findings)
-        return Step(name, State.APPLIED, "at another place" if warned else "", scope, found, data=data)
-    if step.state is State.CONFLICT:
-        cause = explain(engine, base, selection, placed, step)
-        return Step(name, State.CONFLICT, cause.responsible, scope, cause.detail, data=data)
-    if step.state is State.UPSTREAMED:
-        hint = "the baseline has it already: drop the patch, or move it to where it is needed"
-        return Step(name, State.UPSTREAMED, "reverse applies on the baseline", scope, hint=hint, data=data)
-    return Step(name, State.MALFORMED, "", scope, tuple(map(str, step.problems)))
 
 
 def _conditions(engine: Engine, selection: Selection, placed: Sequence[Placed]) -> Iterator[Step]:

@@ -52,10 +52,12 @@ class Place:
     @classmethod
     def _in_area(cls, area: WorkArea, target: str | None) -> Place:
         applied = [record for record in list_records(area.records) if record.verb == "apply"]
-        mine = [record for record in applied if target in (None, record.target)]
+        asked = [record for record in applied if target in (None, record.target)]
+        mine = [record for name in {record.target for record in asked} if (record := last_apply(area, name))] or asked
         if not mine:
             raise Invalid(f"nothing was applied for {target or 'any target'} in this work area", where=str(area.root))
-        return cls(area.queue(mine[-1].lock) / "series", area)
+        newest = max(mine, key=lambda record: record.id)
+        return cls(area.queue(newest.lock) / "series", area)
 
     @cached_property
     def queue(self) -> Queue:
@@ -110,10 +112,24 @@ def remember_area(target: str, area: WorkArea) -> None:
         return  # without a home there is nothing to remember in; --queue still works
 
 
+def applies_in_force(area: WorkArea, target: str) -> list[Record]:
+    """The good applies of a target that were not taken back, oldest first; one repeated at once counts once."""
+    stack: list[Record] = []
+    for record in list_records(area.records):
+        if record.target != target:
+            continue
+        if record.verb == "apply" and record.exit in (0, 4):
+            if stack and (stack[-1].lock, stack[-1].variant) == (record.lock, record.variant):
+                stack.pop()
+            stack.append(record)
+        elif record.verb == "revert" and stack and record.facts.get("reverted") == stack[-1].id:
+            stack.pop()
+    return stack
+
+
 def last_apply(area: WorkArea, target: str) -> Record | None:
-    """The newest apply of a target in an area, whichever its variant and lock."""
-    found = [record for record in list_records(area.records) if (record.verb, record.target) == ("apply", target)]
-    return found[-1] if found else None
+    """The apply of a target that is in force, whichever its variant and lock."""
+    return next(reversed(applies_in_force(area, target)), None)
 
 
 def _area_around(root: Path) -> WorkArea | None:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from patchq.commands.install import last_install, roll_back_all, take_back_install
-from patchq.commands.place import Place, last_apply
+from patchq.commands.place import Place, applies_in_force
 from patchq.commands.sinks import Installed
 from patchq.errors import Refused
 from patchq.installed import roll_forward
 from patchq.lease import refuse_in_use
 from patchq.lock import load_lock
 from patchq.queue.host import Host
-from patchq.record import Evidence, Record, list_records, write_record
+from patchq.record import Evidence, Record, write_record
 from patchq.report import Report, State, Step
 from patchq.store import Store
 from patchq.workarea import WorkArea
@@ -28,7 +28,8 @@ def revert(place: Place, target: str, *, wait: float = 0) -> Report:
     while something was launched from it that still runs.
     """
     area = place.area(target)
-    applied = last_apply(area, target)
+    in_force = applies_in_force(area, target)
+    applied = in_force[-1] if in_force else None
     installed_last = last_install(area, target)
     if installed_last and (applied is None or applied.id < installed_last.name):
         return _revert_install(place, target, area, installed_last, wait)
@@ -38,14 +39,21 @@ def revert(place: Place, target: str, *, wait: float = 0) -> Report:
         refuse_in_use(area, target)
         roll_forward(area.journals)
         roll_back_all(area)
-        lock = load_lock(place.queue)
-        locked = lock.of(target, applied.variant)
-        installed = Installed(place, target, locked, area, Store(area.store), Host.here(area.root))
-        steps = list(installed.reverted())
-        steps += _copies(place, target, area, _before(area, target, applied))
+        before = in_force[-2] if len(in_force) > 1 else None
+        steps = list(_installed(area, target, applied).reverted())
+        steps += _installed(area, target, before).placed() if before else ()
+        steps += _copies(place, target, area, before)
         report = Report("revert", tuple(steps), {"target": target, "work": str(area.root)})
-        write_record(area.records, report, Evidence(), target=target, variant=applied.variant, lock=lock.digest)
+        evidence = Evidence(facts={"reverted": applied.id})
+        write_record(area.records, report, evidence, target=target, variant=applied.variant, lock=applied.lock)
     return report
+
+
+def _installed(area: WorkArea, target: str, applied: Record) -> Installed:
+    """The installed selections of an apply, read from the queue that it left in the work area."""
+    place = Place(area.queue(applied.lock) / "series", area)
+    locked = load_lock(place.queue).of(target, applied.variant)
+    return Installed(place, target, locked, area, Store(area.store), Host.here(area.root))
 
 
 def _revert_install(place: Place, target: str, area: WorkArea, journal: Path, wait: float) -> Report:
@@ -56,16 +64,6 @@ def _revert_install(place: Place, target: str, area: WorkArea, journal: Path, wa
         lock = load_lock(place.queue).digest
         write_record(area.records, report, Evidence(), target=target, variant=None, lock=lock)
     return report
-
-
-def _before(area: WorkArea, target: str, applied: Record) -> Record | None:
-    """The last good apply of the target that left other copies than `applied`, not counting reverted ones."""
-    goods = [
-        record
-        for record in list_records(area.records)
-        if (record.verb, record.target) == ("apply", target) and record.exit in (0, 4) and record.began < applied.began
-    ]
-    return next((record for record in reversed(goods) if _commits(record) != _commits(applied)), None)
 
 
 def _commits(record: Record) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patchq.commands.place import Place
 from patchq.errors import PatchqError, Refused
-from patchq.installed import FileChange, Installation, locate, state, take_back
+from patchq.installed import FileChange, Installation, locate, placed_bytes, state, take_back
 from patchq.installed import place as place_files
 from patchq.lease import refuse_in_use
 from patchq.lock import LockedSelection, touched_files
@@ -33,13 +33,17 @@ class Installed:
     store: Store
     host: Host
     fresh: list[Path] = field(default_factory=list)
+    replaced: list[tuple[Installation, list[FileChange], Path]] = field(default_factory=list)
 
     def placed(self) -> Iterator[Step]:
         """Change the files in place; what is as locked already stays as it is."""
         for env, name, locked in self._uses():
             found = self._locate(env, name, locked)
             changes = self._changes(locked)
-            journal = self._journal(env, name)
+            journal = self._journal(env, name, locked)
+            for old in self._journals(env, name):
+                if old != journal:
+                    self._take_old_back(found, old, env)
             if state(found, changes) == "ours":
                 yield Step(
                     f"installed {name}",
@@ -61,11 +65,22 @@ class Installed:
             )
 
     def undone(self) -> Iterator[Step]:
-        """Take back what this apply has changed."""
+        """Take back what this apply has changed; what was in force before it is in force again."""
         while self.fresh:
             journal = self.fresh.pop()
             files = take_back(journal)
             yield Step(f"installed {journal.name}", State.NOTE, f"{len(files)} files put back")
+        while self.replaced:
+            found, changes, old = self.replaced.pop()
+            place_files(found, changes, old)
+            yield Step(f"installed {old.name}", State.NOTE, "the selection before is in force again")
+
+    def _take_old_back(self, found: Installation, journal: Path, env: str) -> None:
+        """Make room for another selection; its files start from what was distributed."""
+        refuse_in_use(self.area, self.target, env)
+        changes = [FileChange(path, before, after) for path, (before, after) in placed_bytes(journal).items()]
+        take_back(journal)
+        self.replaced.append((found, changes, journal))
 
     def drift(self) -> list[Step]:
         """A failed step for every installation that is not as locked."""
@@ -89,7 +104,7 @@ class Installed:
     def reverted(self) -> Iterator[Step]:
         """Take every journal of the target back."""
         for env, name, _ in self._uses():
-            files = take_back(self._journal(env, name))
+            files = tuple(path for journal in self._journals(env, name) for path in take_back(journal))
             summary = f"{len(files)} files put back" if files else "was not changed by patchq"
             yield Step(
                 f"installed {name}",
@@ -104,8 +119,12 @@ class Installed:
             if use.sink == "installed":
                 yield from ((env, name, self.locked[name]) for env in use.environments)
 
-    def _journal(self, env: str, name: str) -> Path:
-        return self.area.journals / f"{self.target}-{env}-{name}"
+    def _journal(self, env: str, name: str, locked: LockedSelection) -> Path:
+        return self.area.journals / f"{self.target}-{env}-{name}@{locked.commit[:12]}"
+
+    def _journals(self, env: str, name: str) -> list[Path]:
+        """The journals of an installation, whichever selection they are of."""
+        return sorted(self.area.journals.glob(f"{self.target}-{env}-{name}@*"))
 
     def _locate(self, env: str, name: str, locked: LockedSelection) -> Installation:
         baseline = self.place.queue.upstream(name).baseline

@@ -133,6 +133,14 @@ def refuse_strangers(folder: Path, plan: Plan) -> None:
         raise Refused(problems)
 
 
+def placed_bytes(folder: Path) -> dict[str, tuple[str | None, bytes | None]]:
+    """What a journal put in place, `RECORD` aside: path → (digest before, bytes after; None: not there)."""
+    return {
+        entry.path: (entry.old, None if entry.new is None else _blob(folder, entry.new))
+        for entry in load(folder).files[:-1]
+    }
+
+
 @machine("a journal cannot be completed")
 def roll_forward(journals: Path) -> tuple[str, ...]:
     """Complete every committed journal below `journals`, drop the others; one line for each that needed it.
