@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,11 +83,15 @@ class Place:
 
     def sources(self, given: dict[str, str] | None = None) -> Sources:
         """Where baselines come from; a queue in a work area has what the bundle brought and asks nobody."""
+        return Sources(self.store, self.host, self.checked(given or {}), offline=self.home is not None)
+
+    def checked(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """`--source` options (name → location) as they are; raises `Invalid` for a name that nothing here has."""
         known = source_names(self.queue.upstreams.values())
-        for name in given or {}:
+        for name in given:
             if name not in known:
                 raise Invalid(f"--source names {name!r}, which has no git baseline here", hint=nearest(name, known))
-        return Sources(self.store, self.host, given or {}, offline=self.home is not None)
+        return given
 
     def target_file(self, target: str) -> str:
         return str(self.root / "targets" / f"{target}.yaml")
