@@ -13,7 +13,7 @@ from pydantic import Field
 from patchq.conditions import broken
 from patchq.document import Document, parse_json, sha256, to_json
 from patchq.engine import Base, Engine, Placed
-from patchq.errors import DoesNotApply, Invalid, Problem, Refused
+from patchq.errors import DoesNotApply, Invalid, Prevented, Problem, Refused
 from patchq.index import Pin
 from patchq.queue.baseline import BaselineForm, CommitId, Sha256
 from patchq.queue.load import Queue
@@ -152,8 +152,9 @@ def differences(queue: Queue, lock: Lock) -> Iterator[Problem]:
         yield Problem(what, path, "run: patchq lock")
 
 
-def resolve(queue: Queue, engine: Engine, sources: Sources) -> dict[str, LockedSelection]:
-    """Resolve every declared selection.
+def resolve(queue: Queue, engine: Engine, sources: Sources, before: Lock | None = None) -> dict[str, LockedSelection]:
+    """Resolve every declared selection. One whose baseline can't be had here stays as in the lock `before`, if
+    neither its baseline nor its patches have changed since.
 
     Raises `DoesNotApply` with every patch that does not, `Refused` where what a patch expects or forbids does not hold.
     """
@@ -161,7 +162,14 @@ def resolve(queue: Queue, engine: Engine, sources: Sources) -> dict[str, LockedS
     problems: list[Problem] = []
     unmet: list[Problem] = []
     for selection in selections(queue):
-        base = sources.base(selection.upstream, selection.form)
+        try:
+            base = sources.base(selection.upstream, selection.form)
+        except Prevented:
+            known = _still_locked(queue, selection, before)
+            if known is None:
+                raise
+            resolved[selection.key] = known
+            continue
         placed = engine.apply(base, selection.chosen)
         problems += [
             Problem(f"{step.queued.name}: {step.state.value}", selection.scope) for step in placed if not step.ok
@@ -176,6 +184,17 @@ def resolve(queue: Queue, engine: Engine, sources: Sources) -> dict[str, LockedS
     if unmet:
         raise Refused(unmet)
     return resolved
+
+
+def _still_locked(queue: Queue, selection: Selection, before: Lock | None) -> LockedSelection | None:
+    """What the lock says of a selection, if its inputs are those of the lock."""
+    known = before.selections.get(selection.key) if before else None
+    baseline = f"{selection.upstream.name}/baseline.yaml"
+    if before is None or known is None or before.files.get(baseline) != queue.digests.get(baseline):
+        return None
+    now = [(one.name, one.patch and one.patch.sha256, one.entry.strip) for one in selection.chosen]
+    then = [(patch.name, patch.sha256, patch.strip) for patch in known.patches]
+    return known if (now, selection.form) == (then, known.baseline) else None
 
 
 def lock_selection(store: Store, selection: Selection, base: Base, placed: tuple[Placed, ...]) -> LockedSelection:

@@ -176,19 +176,26 @@ def env(
 
 @app.command()
 def export(
-    target: OneTarget,
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="A folder that is not there yet.")],
+    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="A folder, or a file, that is not there yet.")],
+    target: Annotated[str, typer.Option("--target", metavar="TARGET", help="The kind of machine.")] = "",
     form: Annotated[
         str, typer.Option("--format", metavar="quilt|git-am", help="For quilt push, or for git am --keep-cr.")
-    ],
+    ] = "",
+    since: Annotated[
+        Path | None, typer.Option("--since", metavar="LOCK", help="Instead: one text file with what changed since.")
+    ] = None,
     variant: VariantOption = None,
     queue: QueueOption = None,
     as_json: Json = False,
 ) -> Report:
-    """Write a selection for other tools, one folder an upstream."""
-    from patchq.commands.export import export
+    """Write a selection for other tools, or what changed since a lock, for import elsewhere."""
+    from patchq.commands.export import export, export_since
     from patchq.commands.place import Place
 
+    if since and not (form or variant):
+        return export_since(Place.find(queue, target or None), since, out)
+    if since or not (target and form):
+        raise Invalid("say either --target and --format, or --since")
     return export(Place.find(queue, target), target, variant, form, out)
 
 

@@ -1,4 +1,4 @@
-"""`export`: a selection in the form that quilt or `git am` reads, one folder an upstream."""
+"""`export`: a selection in the form that quilt or `git am` reads, or what changed since a lock."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from patchq.bundle import read_old_lock
+from patchq.commands.edit import authored
 from patchq.commands.place import Place
-from patchq.document import nearest
+from patchq.document import nearest, write_atomic
 from patchq.errors import DoesNotApply, Invalid, Problem, Refused
 from patchq.interchange import git_am_files, quilt_files
+from patchq.lock import differences, load_lock
+from patchq.outgoing import ChangedFile, outgoing
 from patchq.queue.load import QueuedPatch
 from patchq.queue.selection import selections
+from patchq.queuejournal import LOCK_NAME
 from patchq.report import Report, State, Step
 
 FORMS = {"quilt": quilt_files, "git-am": git_am_files}
@@ -49,6 +54,34 @@ def export(place: Place, target: str, variant: str | None, form: str, out: Path)
     finally:
         shutil.rmtree(room, ignore_errors=True)
     return Report("export", tuple(steps), {"path": str(out), "format": form})
+
+
+def export_since(place: Place, since: Path, out: Path) -> Report:
+    """Write what changed since a lock as one text file, for `import` where the queue is at home.
+
+    `since` is that lock, or a folder with it. Raises `Refused` if `out` is there, or nothing changed.
+    """
+    if out.exists():
+        raise Refused("is there already", where=str(out), hint="choose a file that is not")
+    place = authored(place)
+    queue, old = place.queue, read_old_lock(since)
+    if old.queue != queue.settings.name:
+        raise Invalid(f"is the lock of the queue {old.queue!r}, not of {queue.settings.name!r}", where=str(since))
+    lock = load_lock(queue) if LOCK_NAME in queue.files else None
+    fresh = lock.digest if lock and not any(True for _ in differences(queue, lock)) else None
+    now = {path: data for path, data in queue.files.items() if path != LOCK_NAME}
+    changes = outgoing(queue.settings.name, old.digest, old.files, now, fresh)
+    if not changes.files:
+        raise Refused("nothing changed since that lock", where=str(since))
+    write_atomic(out, changes.to_bytes())
+    steps = [Step(file.path, State.PASSED, _what(file), "changed") for file in changes.files]
+    hint = "on the other side: patchq import FILE" if fresh else "run patchq lock first, and both sides can compare it"
+    steps.append(Step(str(out), State.PASSED, f"since {old.digest[:12]}", hint=hint))
+    return Report("export", tuple(steps), {"path": str(out), "since": old.digest, "lock": fresh})
+
+
+def _what(file: ChangedFile) -> str:
+    return "gone" if file.data is None else "new" if file.before is None else "changed"
 
 
 def _whole(queued: QueuedPatch) -> QueuedPatch:

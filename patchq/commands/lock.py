@@ -44,7 +44,7 @@ def lock(place: Place, *, check: bool = False, sources: dict[str, str] | None = 
     if missing:
         raise Refused(missing)
     with Engine.on(place.store) as engine:
-        resolved = resolve(queue, engine, place.sources(sources))
+        resolved = resolve(queue, engine, place.sources(sources), before)
     if check:
         return Report("lock", tuple(_compare(queue, before, resolved)))
     now = Lock(
