@@ -171,7 +171,8 @@ class _Job:
 
     def _applies(self) -> Iterator[Step]:
         nearby = None if self.place.home else self.place.store
-        sources = Sources(self.store, self.host, self.given, offline=self.place.home is not None, nearby=nearby)
+        given = self.place.checked(self.given)
+        sources = Sources(self.store, self.host, given, offline=self.place.home is not None, nearby=nearby)
         with Engine.on(self.store) as engine:
             for name, locked in self.locked.items():
                 selection = select(self.queue, self.target, self.variant, name)
