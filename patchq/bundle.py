@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,19 @@ class Carried:
         return f"git/{self.name}.bundle"
 
 
+@dataclass(frozen=True)
+class Following:
+    """A commit of a baseline that a series may move to. It is packed on top of `since`, which the receiver has.
+
+    `name` is what the baseline is called (empty for a submodule's commit).
+    """
+
+    upstream: str
+    name: str
+    commit: str
+    since: str
+
+
 def build(
     queue: Queue,
     lock: Lock,
@@ -45,6 +58,7 @@ def build(
     *,
     since: Lock | None = None,
     history: bool = False,
+    following: Sequence[Following] = (),
 ) -> Manifest:
     """Fill the empty `folder` with the bundle of a target. Baselines are in `store` already."""
     manifest = Manifest(
@@ -52,7 +66,10 @@ def build(
         queue=queue.settings.name,
         target=target,
         lock=lock.digest,
-        commits=tuple(_write_commits(store, folder, lock, target, since, history)),
+        commits=(
+            *_write_commits(store, folder, lock, target, since, history),
+            *_write_following(store, folder, following),
+        ),
         sdists=tuple(_copy_sdists(store, folder, lock, queue, target, since)),
         wheels=tuple(_write_wheels(store, folder, lock, queue, target, since)),
         requires=_requires(queue, lock, target, since) if since else None,
@@ -164,6 +181,14 @@ def _copy_sdists(
             (folder / "sdist").mkdir(exist_ok=True)
             shutil.copyfile(fetch(pin, sdist_folder(store)), folder / "sdist" / pin.filename)
             yield f"sdist/{pin.filename}"
+
+
+def _write_following(store: Store, folder: Path, following: Sequence[Following]) -> Iterator[CarriedCommit]:
+    for number, one in enumerate(following, 1):
+        (folder / "git").mkdir(exist_ok=True)
+        path = f"git/{one.upstream}.next-{number}.bundle"
+        write_bundle_file(store, folder / path, one.commit, since=one.since)
+        yield CarriedCommit(path=path, commit=one.commit, since=one.since, upstream=one.upstream, name=one.name)
 
 
 def _bases(lock: Lock | None, target: str) -> set[str]:

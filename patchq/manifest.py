@@ -21,12 +21,17 @@ _LINE = re.compile(r"([0-9a-f]{64})  ([^\n\\]+)")
 
 
 class CarriedCommit(Document):
-    """A git bundle file: `since` is the commit that it builds on, `history` says that nothing is cut off."""
+    """A git bundle file: `since` is the commit that it builds on, `history` says that nothing is cut off.
+
+    `upstream` and `name` are set where it is not needed for this lock: a baseline, called so, to move to later.
+    """
 
     path: str
     commit: CommitId
     since: CommitId | None = None
     history: bool = False
+    upstream: str = ""
+    name: str = ""
 
 
 class Requires(Document):

@@ -22,7 +22,7 @@ from patchq.report import State, Step
 from patchq.sdist import read_tree
 from patchq.sources import import_sdist, sdist_folder
 from patchq.store import Store, read_bundle_file
-from patchq.store.fetch import is_complete
+from patchq.store.fetch import is_complete, next_ref
 from patchq.workarea import WorkArea
 
 
@@ -128,10 +128,12 @@ def _write(path: Path, data: bytes) -> None:
 def _take_commits(folder: Path, manifest: Manifest, lock: Lock, target: str, store: Store) -> None:
     wanted = {carried.path: carried.commit for carried in commits_of(lock, target)}
     for carried in manifest.commits:
-        if wanted.get(carried.path) != carried.commit:
+        if not carried.upstream and wanted.get(carried.path) != carried.commit:
             raise Refused("is not what the lock names", where=carried.path)
         if not is_complete(store, carried.commit):
             read_bundle_file(store, folder / carried.path, carried.commit, history=carried.history)
+        if carried.name:
+            store.git.run(("update-ref", next_ref(carried.upstream, carried.name), carried.commit))
     missing = [path for path, commit in wanted.items() if not is_complete(store, commit)]
     if missing:
         raise Refused([Problem("is needed, and neither in the bundle nor here", path) for path in missing])

@@ -59,7 +59,7 @@ class Sources:
         fetch_commit(self.store, source, git.commit, history=True)
 
     def _git(self, upstream: Upstream, git: GitBaseline) -> Base:
-        self._bring(upstream.name, git.source, git.commit, upstream)
+        self.bring(upstream.name, git.source, git.commit, upstream)
         base = Base.of(self.store, git.commit)
         wanted = {path: module.commit for path, module in git.submodules.items()}
         links = self.store.submodules(base.tree)
@@ -67,10 +67,11 @@ class Sources:
             where = str(upstream.folder / "baseline.yaml")
             raise Refused(f"the baseline has the submodules {links}, the queue names {wanted}", where=where)
         for path, module in git.submodules.items():
-            self._bring(f"{upstream.name}.{path}", module.source, module.commit, upstream)
+            self.bring(f"{upstream.name}.{path}", module.source, module.commit, upstream)
         return base
 
-    def _bring(self, name: str, declared: str, commit: str, upstream: Upstream) -> None:
+    def bring(self, name: str, declared: str, commit: str, upstream: Upstream) -> None:
+        """Have a commit complete in the store; `declared` is where it comes from."""
         if is_complete(self.store, commit):
             return
         tell(f"fetching the baseline of {name}")

@@ -87,6 +87,9 @@ def bundle(
         typer.Option("--since", metavar="LOCK", help="Leave out what the receiver of this lock has."),
     ] = None,
     history: Annotated[bool, typer.Option("--history", help="Carry the whole history of the baselines.")] = False,
+    rebase_to: Annotated[
+        list[str], typer.Option("--rebase-to", metavar="REF", help="Also carry this baseline, to move to it offline.")
+    ] = [],  # noqa: B006
     tar: Annotated[bool, typer.Option("--tar", help="Also write one uncompressed tar of the folder.")] = False,
     source: SourceOption = [],  # noqa: B006
     queue: QueueOption = None,
@@ -103,6 +106,7 @@ def bundle(
         since=since,
         history=history,
         tar=tar,
+        rebase_to=rebase_to,
         sources=sources_of(source),
     )
 

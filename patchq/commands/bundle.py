@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from patchq.bundle import build, place_bundle, read_old_lock, write_tar
+from patchq.bundle import Following, build, place_bundle, read_old_lock, write_tar
 from patchq.commands.place import Place
-from patchq.errors import Refused
+from patchq.errors import Invalid, Refused
+from patchq.importing.model import slug
 from patchq.lock import Lock, differences, load_lock
 from patchq.manifest import Manifest
 from patchq.queue.selection import selections
+from patchq.rebase.candidate import find_candidates
 from patchq.report import Report, State, Step
 from patchq.store import require_git
 
@@ -26,9 +29,13 @@ def bundle(
     since: Path | None = None,
     history: bool = False,
     tar: bool = False,
+    rebase_to: Sequence[str] = (),
     sources: dict[str, str] | None = None,
 ) -> Report:
-    """Build the bundle of a target beside its place and move it there; raises `Refused` for a stale lock."""
+    """Build the bundle of a target beside its place and move it there; raises `Refused` for a stale lock.
+
+    `rebase_to` names baselines that it carries besides, so that a series can move to them without a network.
+    """
     require_git(OLDEST_GIT, "bundle")
     queue = place.queue
     queue.target(target)
@@ -36,12 +43,15 @@ def bundle(
     if stale := list(differences(queue, lock)):
         raise Refused(stale)
     _have_baselines(place, target, lock, history, sources)
+    following = tuple(_following(place, target, rebase_to, sources))
     old = read_old_lock(since) if since else None
-    folder = (out or place.root.parent / "bundles" / _name(queue.settings.name, target, lock, old)).absolute()
+    folder = (
+        out or place.root.parent / "bundles" / _name(queue.settings.name, target, lock, old, rebase_to)
+    ).absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
     room = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     try:
-        manifest = build(queue, lock, target, place.store, room, since=old, history=history)
+        manifest = build(queue, lock, target, place.store, room, since=old, history=history, following=following)
         is_new = place_bundle(room, folder)
     finally:
         shutil.rmtree(room, ignore_errors=True)
@@ -71,8 +81,34 @@ def _have_baselines(place: Place, target: str, lock: Lock, history: bool, given:
             sources.history(selection.upstream)
 
 
-def _name(queue: str, target: str, lock: Lock, old: Lock | None) -> str:
-    return f"{queue}-{target}-{lock.digest[:12]}" + (f"-since-{old.digest[:12]}" if old else "")
+def _following(place: Place, target: str, names: Sequence[str], given: dict[str, str] | None) -> Iterator[Following]:
+    """The commits of other baselines, submodules included; each name has to be one of some upstream's."""
+    sources = place.sources(given)
+    for name in names:
+        found = 0
+        for selection in selections(place.queue, [target], [None]):
+            upstream, git = selection.upstream, selection.upstream.baseline.git
+            if git is None:
+                continue
+            try:
+                candidate = find_candidates(sources, upstream, name)[0]
+            except Invalid:
+                continue
+            found += 1
+            yield Following(upstream.name, name, candidate.base.commit, git.commit)
+            links = place.store.submodules(candidate.base.tree)
+            for path, module in git.submodules.items():
+                if links.get(path, module.commit) != module.commit:
+                    sources.bring(f"{upstream.name}.{path}", module.source, links[path], upstream)
+                    yield Following(upstream.name, "", links[path], module.commit)
+        if not found:
+            raise Invalid(f"no upstream of {target} has {name!r}", hint="a tag, a branch or a full id")
+
+
+def _name(queue: str, target: str, lock: Lock, old: Lock | None, rebase_to: Sequence[str]) -> str:
+    more = [f"since-{old.digest[:12]}"] if old else []
+    more += [f"to-{slug(name).removesuffix('.patch')}" for name in rebase_to]
+    return "-".join([queue, target, lock.digest[:12], *more])
 
 
 def _paths(manifest: Manifest) -> list[str]:

@@ -16,7 +16,7 @@ from patchq.queue.baseline import Baseline, BaselineForm, SdistBaseline
 from patchq.queue.load import Upstream
 from patchq.sources import Sources, import_sdist, sdist_folder
 from patchq.store import Source, fetch_commit
-from patchq.store.fetch import resolve_name
+from patchq.store.fetch import next_ref, resolve_name
 from patchq.versions import version_in
 
 
@@ -29,11 +29,6 @@ class Candidate:
     base: Base
     version: str
     pin: Pin | None = None
-
-
-def next_ref(upstream: str, name: str) -> str:
-    """The store's ref for a baseline that a bundle brought for a rebase to `name`."""
-    return f"refs/patchq/next/{upstream}/{name}"
 
 
 def find_candidates(sources: Sources, upstream: Upstream, name: str) -> list[Candidate]:

@@ -52,6 +52,11 @@ def keep_ref(commit: str) -> str:
     return f"refs/patchq/baseline/{commit}"
 
 
+def next_ref(upstream: str, name: str) -> str:
+    """The ref that holds a baseline called `name`, which a bundle brought so that a series can move to it."""
+    return f"refs/patchq/next/{upstream}/{name}"
+
+
 def is_complete(store: Store, commit: str) -> bool:
     """Whether the store has the commit with all of its tree."""
     return store.git.try_run(("rev-parse", "--verify", "--quiet", keep_ref(commit))).ok
