@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 from patchq.document import nearest
 from patchq.engine import Engine
@@ -48,7 +49,7 @@ class Portion:
         header = b"Description: uncommitted\nSymlink: allowed\n\n"
         return cls(engine, before, parse_patch("uncommitted", header + text, "uncommitted", 1) if text else None)
 
-    @property
+    @cached_property
     def pieces(self) -> tuple[Piece, ...]:
         changes = self.patch.changes if self.patch else ()
         found = [(change, hunk) for change in changes for hunk in _parts(change)]
@@ -71,8 +72,9 @@ class Portion:
         """The tree that `pieces` alone make of the one before; raises `Prevented` where git does not agree."""
         if not pieces or self.patch is None:
             return self.before
-        text = b"".join(self._text(change, pieces) for change in self.patch.changes)
-        part = replace(parse_patch("uncommitted", self.patch.header.raw + text, "uncommitted", 1), name="uncommitted")
+        numbers = {piece.number for piece in pieces}
+        text = b"".join(self._text(change, numbers) for change in self.patch.changes)
+        part = parse_patch("uncommitted", self.patch.header.raw + text, "uncommitted", 1)
         done = self.engine.step(part, self.before)
         if not done.ok:
             raise Prevented(f"these changes cannot be taken alone: {done.errors[0]}")
@@ -82,9 +84,10 @@ class Portion:
         return {piece.number for piece in self.pieces for name in (piece.change.old, piece.change.new)
                 if name and (name == path or name.startswith(f"{path.rstrip('/')}/"))}  # fmt: skip
 
-    def _text(self, change: Change, pieces: Sequence[Piece]) -> bytes:
+    def _text(self, change: Change, numbers: set[int]) -> bytes:
+        """The diff of one file with just those of its hunks."""
         assert self.patch
-        taken = [piece.hunk for piece in pieces if piece.change is change]
+        taken = [piece.hunk for piece in self.pieces if piece.number in numbers and piece.change is change]
         if not taken:
             return b""
         start, end = self._extent(change)
