@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from patchq.logline import Line, read_line
 
 EXCERPT = 24
+MAX_LINE = 4096
 MAX_STRAYS = 20
 MESSAGE_LINES = 5
 
@@ -176,7 +177,7 @@ def first_error(lines: Iterable[str]) -> FirstError | None:
     is_blaming = False
     looks_like: FirstError | None = None
     for number, raw in enumerate(lines, 1):
-        for line in read_line(number, raw):
+        for line in read_line(number, raw[:MAX_LINE]):
             streams.setdefault(line.process, _Stream()).feed(line)
             is_blaming = is_blaming or bool(_TORCHRUN_ROOT.search(line.text))
             if is_blaming and (rank := _TORCHRUN_RANK.search(line.text)):

@@ -51,6 +51,7 @@ class Evidence:
     facts: dict[str, Any] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
     freeze: dict[str, str] = field(default_factory=dict)
+    attachments: dict[str, bytes] = field(default_factory=dict)
 
 
 def write_record(
@@ -76,6 +77,7 @@ def write_record(
         facts=evidence.facts,
     )
     files = {f"logs/{name}": mask(text).encode("utf-8", "backslashreplace") for name, text in evidence.logs.items()}
+    files |= {f"attachments/{name}": data for name, data in evidence.attachments.items()}
     files |= {f"pip-freeze-{env}.txt": text.encode() for env, text in evidence.freeze.items()}
     files["record.json"] = to_json(mask_values(record.model_dump(by_alias=True, mode="json")))
     files["SHA256SUMS"] = "".join(f"{sha256(data)}  {name}\n" for name, data in sorted(files.items())).encode()
@@ -129,6 +131,18 @@ def read_record(folder: Path) -> Record:
         if not (folder / name).is_file() or sha256_file(folder / name) != digest:
             raise Refused("is not as it was written", where=str(folder / name))
     return load_json(folder / "record.json", Record)
+
+
+def attachments_of(records: Path, identity: str) -> list[Path]:
+    """The folders of the records that attach a file to the record `identity`, oldest first."""
+    folders = [folder for folder in record_folders(records) if "-attach-" in folder.name]
+    return [one for one in folders if load_json(one / "record.json", Record).facts.get("attaches") == identity]
+
+
+def open_record(records: Path, given: str) -> Path:
+    """The folder of a record that is named by its id (or its beginning), or by its path: it may be another host's."""
+    path = Path(given)
+    return path.absolute() if (path / "record.json").is_file() else find_record(records, given)
 
 
 def last_record(records: Path, verb: str, target: str, variant: str | None, lock: str) -> Record | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,3 +35,51 @@ def record_show(
     from patchq.commands.record import show
 
     return show(Place.find(queue, target), target, identity)
+
+
+@record_app.command("attach")
+def record_attach(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What to keep beside a record.")],
+    target: OneTarget,
+    kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="What it is, such as resolved-config.")],
+    to: Annotated[str | None, typer.Option("--to", metavar="ID", help="To this record (default: the newest).")] = None,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Keep a file beside a record, which itself stays as it was written."""
+    from patchq.commands.place import Place
+    from patchq.commands.record import attach
+
+    return attach(Place.find(queue, target), target, file, kind, to)
+
+
+@record_app.command("diff")
+def record_diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="A record's id, its beginning, or a folder.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    target: OneTarget,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Show what differs between two records: two machines, or two days."""
+    from patchq.commands.place import Place
+    from patchq.commands.record import diff
+
+    return diff(Place.find(queue, target), target, first, second)
+
+
+@record_app.command("export")
+def record_export(
+    target: OneTarget,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="A folder that is not there yet.")],
+    identity: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A record's id or folder (default: the newest).")
+    ] = None,
+    queue: QueueOption = None,
+    as_json: Json = False,
+) -> Report:
+    """Write a record as one Markdown page and one folder small enough to carry out."""
+    from patchq.commands.place import Place
+    from patchq.commands.record import export
+
+    return export(Place.find(queue, target), target, out, identity)
