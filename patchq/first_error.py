@@ -53,13 +53,17 @@ _DEATHS = re.compile(
     r"|error while loading shared libraries|No module named|command not found|error: unrecognized arguments"
     r"|error: the following arguments are required|error: argument|No space left on device|Killed$)"
 )
+# One of these stands in every line that is more than progress; most lines have none, and cost no more than this.
+_NOTABLE = (
+    "xception", "rror", "SIG", "ault", "llegal", "terminate", "illed", "memory", "shared", "module", "not found",
+    "No space", "oom",
+)  # fmt: skip
 _ERROR_LIKE = re.compile(r"\b(?:error|fatal|exception|panic|abort(?:ed)?|cannot|failed|failure)\b", re.IGNORECASE)
 _AFTERMATH = re.compile(
     r"error|fail|fatal|exception|traceback|warn|shut|exit|terminat|clos|abort|clean|stop|kill|died|dead|signal|cause"
     r"|retry|destroy|leaked|root cause|host\s+:|rank\s+:|time\s+:|traceback\s+:|^[-=*\s]*$|NOTE|repeated",
     re.IGNORECASE,
 )
-_TORCHRUN_ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _TORCHRUN_RANK = re.compile(r"rank\s*:\s*(\d+)")
 
 
@@ -109,10 +113,13 @@ class _Stream:
     found: list[_Candidate] = field(default_factory=list)
 
     def feed(self, line: Line) -> None:
-        if _BEGIN.match(line.text):
+        if "Traceback" in line.text and _BEGIN.match(line.text):
             self._begin(line)
         elif self.inside:
             self._inside(line)
+        elif not any(word in line.text for word in _NOTABLE):
+            if line.text.strip():
+                self._outside(line)
         elif _CHAINED.search(line.text):
             self.chained = bool(self.found)
         elif _IGNORED.search(line.text):
@@ -166,7 +173,9 @@ class _Stream:
         self.quiet = False
         self.message_lines -= 1
         is_message = self.message_lines >= 0 and not line.level
-        if self.found and not is_message and not _AFTERMATH.search(line.text):
+        if not self.found or self.found[-1].survived or is_message:
+            return
+        if not _AFTERMATH.search(line.text):
             self.found[-1] = replace(self.found[-1], survived=True)
 
 
@@ -179,7 +188,7 @@ def first_error(lines: Iterable[str]) -> FirstError | None:
     for number, raw in enumerate(lines, 1):
         for line in read_line(number, raw[:MAX_LINE]):
             streams.setdefault(line.process, _Stream()).feed(line)
-            is_blaming = is_blaming or bool(_TORCHRUN_ROOT.search(line.text))
+            is_blaming = is_blaming or "Root Cause (first observed failure)" in line.text
             if is_blaming and (rank := _TORCHRUN_RANK.search(line.text)):
                 blamed.add(f"rank{rank[1]}")
                 is_blaming = False

@@ -35,8 +35,11 @@ class Line:
 
 def read_line(number: int, raw: str) -> Iterator[Line]:
     """The line, or the lines where a progress bar was drawn over itself."""
-    for part in _ANSI.sub("", raw.rstrip("\r\n")).split("\r"):
-        yield _read(number, _REPEATED.sub("", part))
+    text = raw.rstrip("\r\n")
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    for part in text.split("\r"):
+        yield _read(number, _REPEATED.sub("", part) if "[repeated" in part else part)
 
 
 def _read(number: int, text: str) -> Line:

@@ -11,7 +11,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _HEADER = re.compile(r"(?i)\b(authorization\s*[:=]\s*)(?:bearer|basic|token)?\s*\S+")
 _KNOWN_TOKENS = re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,})")
 _PARAMETER = re.compile(
-    r"(?i)\b([\w.-]*(?:token|secret|passw(?:or)?d|api_?key|access_?key)[\w.-]*\s*[=:]\s*)(?!\s|\$)[^\s&'\"]+"
+    r"(?i)((?:token|secret|passw(?:or)?d|api_?key|access_?key)[\w.-]*\s*[=:]\s*)(?!\s|\$)[^\s&'\"]+"
 )
 _SECRET_NAME = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|cookie|auth")
 
