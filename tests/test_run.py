@@ -126,6 +126,13 @@ def test_inside_the_work_copy_it_warns(place: Place, monkeypatch: pytest.MonkeyP
     assert report.exit_code == 0
 
 
+def test_a_cluster_that_is_gone_is_a_note(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    report = run(place, "here", None, ["true"])
+    assert next(step for step in report.steps if step.name == "ray cluster").state is State.NOTE
+    assert report.become
+
+
 def test_a_changed_work_copy_is_not_launched(place: Place) -> None:
     file = place.area("here").root / "toy/current/toy/__init__.py"
     before = file.read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchq.audit import Subject, subject_of
 from patchq.commands.install import undo_folder
 from patchq.commands.place import Place, last_apply
 from patchq.environment import environment_name, launch_of
@@ -13,7 +14,7 @@ from patchq.launch import Launch
 from patchq.lock import Lock, LockedSelection, load_lock
 from patchq.queue.host import Host
 from patchq.queue.target import Environment
-from patchq.record import Record
+from patchq.record import Evidence, Record
 from patchq.undo import unfinished
 from patchq.workarea import WorkArea
 from patchq.workcopy import current
@@ -39,6 +40,12 @@ class Ready:
     def environment(self) -> Environment:
         """What the target declares of the environment."""
         return self.place.queue.target(self.target).environments[self.env]
+
+    def subject(self, evidence: Evidence, *, start: tuple[Path, ...] = ()) -> Subject:
+        """The environment as what is audited; what is found goes into `evidence`."""
+        return subject_of(
+            self.place.queue, self.target, self.env, self.locked, self.area, self.host, evidence, start=start
+        )
 
     @property
     def where(self) -> str:

@@ -66,7 +66,7 @@ class _Job:
         yield from self._accepted([*self._applied(), *_concerned(verified.steps, self.now.env)])
         yield from self._folders()
         yield self._program()
-        yield from running_cluster(self.now, self.variables)
+        yield from running_cluster(self.now.subject(Evidence()), self.variables)
 
     def started(self, report: Report, wait: float) -> Report:
         """Take the lease and write the record: from here on this process is the run."""

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchq.audit import subject_of, surveying
-from patchq.audit.subject import Subject
-from patchq.audit.survey import AUDITS
+from patchq.audit import AUDITS, Subject, surveying
 from patchq.commands.place import Place
 from patchq.commands.ready import Ready, ready
 from patchq.errors import Invalid
@@ -57,9 +55,7 @@ def climb(now: Ready, rungs: tuple[RungName, ...], evidence: Evidence, room: Pat
         return
     ladder = expanded(now, rungs)
     logs = room / "logs"
-    subject = subject_of(
-        now.place.queue, now.target, now.env, now.locked, now.area, now.host, evidence, start=(Path.cwd(),)
-    )
+    subject = now.subject(evidence, start=(Path.cwd(),))
     yield from Climb(ladder, now.launch, Surveyor(subject).steps, room / "rooms", logs).steps(rungs)
     for log in sorted(logs.glob("*")):
         evidence.logs[log.name] = log.read_bytes().decode("utf-8", "replace")

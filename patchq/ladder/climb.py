@@ -73,7 +73,9 @@ class Climb:
         step = run_command(command, rung, self.launch, room, log)
         yield step
         if command.gates is not None and log.exists():
-            yield from self.survey("step_log", {**command.gates, "log": str(log), "exit": step.data.get("exit")}, rung)
+            settings: Settings = {**command.gates, "log": str(log), "exit": step.data["exit"]}
+            for gate in self.survey("step_log", settings, rung):
+                yield replace(gate, hint=gate.hint.replace(str(log), f"logs/{log.name}"))
 
 
 def between(first: str | None, last: str | None) -> tuple[RungName, ...]:
