@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +15,10 @@ import pytest
 from toy import applied, make_queue
 from toyenv import MINOR, OTHER, copy_venv, install, make_venv, script, site_packages
 
+from patchq.audit import survey
 from patchq.cli.boundary import run
 from patchq.commands.place import Place
+from patchq.commands.smoke import smoke
 from patchq.commands.verify import verify
 from patchq.record import read_record
 from patchq.report import Report, State
@@ -186,7 +191,8 @@ def compiled_only(world: World) -> str:
 
 
 FAULTS = (other_path_file, other_pythonpath, shells_pythonpath, shadowing_folder, leftover_namespace, base_torchrun,
-          replaced_file, lost_variable, lost_in_a_grandchild, long_ray_folder, incomplete_ray, other_pin, compiled_only)  # fmt: skip
+          replaced_file, lost_variable, lost_in_a_grandchild, long_ray_folder, incomplete_ray, other_pin,
+          compiled_only)  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.__name__))
@@ -201,3 +207,110 @@ def test_a_fault_is_named_in_the_first_line_with_its_fix(
     assert code == 1
     assert first.startswith(f"verify: {cause}"), first
     assert " → " in first
+
+
+def test_what_changed_since_the_last_good_record_is_one_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = world.verify()
+    assert first.exit_code == 0
+    install(world.env, "peft", "0.18.1", {"peft/__init__.py": ""})
+    (world.folder / "profile.sh").write_text(PROFILE + "export CUDA_HOME=/opt/other\n")
+    report = world.verify()
+    rows = {row[1]: row for row in report.data["table"]["rows"]}
+    assert report.data["table"]["title"] == f"changed since {Path(first.data['record']).name}"
+    assert rows["package peft"][2:4] == ["–", "0.18.1"]
+    assert rows["package peft"][4] == f"{world.env}/bin/python -m pip show peft"
+    assert rows["variable CUDA_HOME"][2:4] == ["–", "/opt/other"]
+    assert report.exit_code == 0
+    assert next(step for step in report.steps if step.name == "changes").state is State.WARNING
+
+
+def test_a_protected_package_that_is_whole_but_another_fails_and_expires_the_smoke(world: World) -> None:
+    assert world.verify().exit_code == 0
+    assert smoke(Place(world.place.root), "here", last="static").exit_code == 0
+    install(world.env, "torch", "2.9.0+ppu2.0.0.oe", {"torch/__init__.py": "x = 3\n", "torch/version.py": ""})
+    report = world.verify()
+    found = {step.name: step for step in report.steps}
+    assert found["protected torch"].state is State.FAILED
+    assert "but not what the last good record has" in found["protected torch"].summary
+    assert found["smoke"].summary.startswith("expired: another protected torch than in ")
+    assert report.exit_code == 1
+
+
+def test_accepted_edits_are_not_drift(world: World) -> None:
+    """A vendor that ships edited files says so in the target, not in the environment."""
+    (world.packages / "torch/__init__.py").write_text("vendor = 1\n")
+    declared = (
+        world.place.queue.target("here").environments["train"].model_copy(update={"accepted_edits": ("torch/torch/*",)})
+    )
+    answer = {"record": True, "files": 1, "wrong": [["torch/__init__.py", "differs"]], "count": 1, "digest": "d"}
+    from patchq.audit import packages
+    from patchq.audit.subject import Subject
+
+    subject = Subject("train", declared, None, world.folder)  # type: ignore[arg-type]
+    assert [step.state for step in packages._protected_files(subject, "protected torch", "t 1", answer, None)] == [
+        State.PASSED
+    ]
+
+
+def test_a_missing_interpreter_is_not_run(world: World) -> None:
+    (world.env / "bin/python").unlink()
+    report = world.verify()
+    [step] = [step for step in report.steps if step.group == "environment train"]
+    assert (step.name, step.state, step.summary) == ("interpreter train", State.NOT_RUN, "is not there")
+    assert report.exit_code == 4
+
+
+ILL = {
+    "prints garbage": ("print('hello'); import os; os._exit(0)", "gave no answer: hello"),
+    "is killed": ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
+    "hangs": ("import time; time.sleep(600)", "gave no answer within 2 s"),
+}
+
+
+@pytest.mark.parametrize("kind", ILL)
+def test_an_ill_interpreter_is_one_clear_step(world: World, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, said = ILL[kind]
+    hasty = {name: dataclasses.replace(audit, seconds=2) for name, audit in survey.AUDITS.items()}
+    monkeypatch.setattr(survey, "AUDITS", hasty)
+    (world.packages / "sitecustomize.py").write_text(code)
+    found = [step for step in world.verify().steps if step.group == "environment train"]
+    assert [(step.name, step.state) for step in found] == [
+        ("interpreter", State.FAILED),
+        ("other probes", State.NOT_RUN),
+    ]
+    assert found[0].summary == f"the probe interpreter {said}"
+
+
+def processes_of(path: Path) -> list[int]:
+    """Every process that has `path` in its arguments."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                if str(path).encode() in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_killed_at_any_moment_verify_leaves_no_process(world: World) -> None:
+    """Each Python that verify starts leaves a detached child, and hangs; then verify itself is killed."""
+    detached = f"import subprocess; subprocess.Popen(['sleep', '601', {str(world.env)!r}], start_new_session=True)"
+    (world.packages / "sitecustomize.py").write_text(
+        f"{detached}\nimport time; time.sleep(600)\n".replace("['sleep', '601', ", "['bash', '-c', 'sleep 601', ")
+    )
+    random.seed(5)
+    words = ["verify", "--target", "here", "--no-smoke", "--queue", str(world.place.root)]
+    for _ in range(3):
+        verifying = subprocess.Popen([sys.executable, "-m", "patchq", *words], stdout=subprocess.DEVNULL)
+        until = time.monotonic() + 30
+        while not processes_of(world.env) and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.6))
+        verifying.kill()
+        verifying.wait()
+        until = time.monotonic() + 10
+        while processes_of(world.env) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert processes_of(world.env) == []

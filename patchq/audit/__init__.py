@@ -5,9 +5,18 @@
 
 from patchq.audit.changes import COLUMNS, Change, changes, expired, last_good
 from patchq.audit.subject import Subject, subject_of
-from patchq.audit.survey import AUDITS, STATIC, Survey, survey, surveying
+from patchq.audit.survey import AUDITS, STATIC, Survey, surveying
 
 __all__ = [
-    "AUDITS", "COLUMNS", "STATIC", "Change", "Subject", "Survey", "changes", "expired", "last_good", "subject_of",
-    "survey", "surveying",
-]  # fmt: skip
+    "AUDITS",
+    "COLUMNS",
+    "STATIC",
+    "Change",
+    "Subject",
+    "Survey",
+    "changes",
+    "expired",
+    "last_good",
+    "subject_of",
+    "surveying",
+]

@@ -1,4 +1,4 @@
-"""The rules for folders: on which file system each lies, whether it can be written, and what is free there."""
+"""The rules for folders and caches: on which file system each lies, whether it can be written, what is free there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCAL_CACHES = ("triton", "torch inductor", "torch extensions")
 
 
 def question(subject: Subject, settings: Any) -> dict[str, Any]:
-    return {"folders": {name: folder.path for name, folder in demands(subject).items()}}
+    return {"folders": {name: folder.path for name, folder in demands(subject).items()}, "caches": True}
 
 
 def demands(subject: Subject) -> dict[str, Folder]:
@@ -42,6 +42,7 @@ def steps(subject: Subject, settings: Any, answer: Answer) -> Iterator[Step]:
     if not wrong:
         shown = ", ".join(f"{name} on {place['filesystem']}" for name, place in found.items())
         yield subject.step("folders", State.PASSED, shown)
+    yield from cache_steps(subject, settings, answer)
 
 
 def _folder(subject: Subject, name: str, place: Answer, wanted: Folder) -> Iterator[Step]:

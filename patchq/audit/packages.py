@@ -89,6 +89,8 @@ def _conflicts(subject: Subject, answer: Answer) -> Iterator[Step]:
 def _requirements(copy: Answer, markers: Answer) -> Iterator[Requirement]:
     environment = {**markers, "extra": ""}
     for text in copy["requires"]:
+        if "extra ==" in text and " or " not in text:
+            continue  # most lines are of extras, and reading each would take a second
         with suppress(InvalidRequirement, InvalidVersion, KeyError):  # what no tool can read is no conflict
             requirement = Requirement(text)
             if requirement.marker is None or requirement.marker.evaluate(environment):

@@ -70,7 +70,7 @@ AUDITS: Mapping[str, Audit] = {
     "data": Audit("data", training.as_given, training.data_steps, 900, training.Data),
 }
 # What `verify` asks: no device is used. The first is the ground for the others.
-STATIC = ("interpreter", "variables", "origins", "packages", "pairs", "machine", "folders", "cache")
+STATIC = ("interpreter", "variables", "origins", "packages", "pairs", "machine", "folders")
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,6 @@ def surveying(
             except PatchqError as error:
                 started[name] = error
         yield Survey(subject, chosen, started)
-
-
-def survey(
-    subject: Subject, probes: Sequence[str], settings: Mapping[str, Mapping[str, Any]] | None = None
-) -> Iterator[Step]:
-    """Ask `probes` and judge their answers; like `surveying`, in one go."""
-    with surveying(subject, probes, settings) as going:
-        yield from going.steps()
 
 
 def _settings_of(name: str, given: Mapping[str, Any]) -> Document:

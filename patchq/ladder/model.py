@@ -17,14 +17,14 @@ RUNGS: tuple[RungName, ...] = get_args(RungName)
 # that has the device to itself, then the same below Ray.
 BUILT_IN: Mapping[RungName, tuple[str, ...]] = {
     "static": ("interpreter", "variables", "origins", "packages", "pairs", "machine", "folders"),
-    "service": ("memory", "cache", "allocator", "bf16", "all_reduce", "generate", "embedding"),
+    "service": ("memory", "allocator", "bf16", "all_reduce", "generate", "embedding"),
     "framework": ("ray", "generate_in_actor"),
     "step": ("data",),
     "recovery": ("checkpoint", "copy"),
 }
 # These can only be asked about something that the target names: a model, an endpoint, a folder.
 NEED_SETTINGS = frozenset({"generate", "generate_in_actor", "embedding", "data", "checkpoint", "copy"})
-KNOWN_PROBES = frozenset(name for names in BUILT_IN.values() for name in names)
+KNOWN_PROBES = frozenset({*(name for names in BUILT_IN.values() for name in names), "cache"})
 
 Expand = Callable[[str], str]
 

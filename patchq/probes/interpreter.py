@@ -43,10 +43,16 @@ def finders() -> list[str]:
     return [f"{module}.{name}" for module, name in names if module not in own]
 
 
+def given() -> dict[bytes, bytes]:
+    """The environment that this process was started with, before any Python code could change it."""
+    pairs = (item.partition(b"=") for item in Path("/proc/self/environ").read_bytes().split(b"\0") if item)
+    return {name: value for name, _, value in pairs}
+
+
 def traced() -> dict[str, Any]:
     """What `trace` printed in an interpreter of its own."""
     argv = [sys.executable, "-S", "-B", __file__, "trace"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, env=given(), capture_output=True, text=True, check=False)
     try:
         answer: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
         return answer

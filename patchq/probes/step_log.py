@@ -116,7 +116,7 @@ def limits(seen: Seen, question: dict[str, Any], names: dict[str, tuple[str, ...
 
 def sign(seen: Seen, wanted: str, names: tuple[str, ...]) -> Iterator[Gate]:
     found = first(seen, names)
-    if wanted and found:
+    if wanted and found and math.isfinite(found[1]):
         metric, value, line = found
         good = value >= 0 if wanted == "positive" else value <= 0
         yield gate("loss sign", good, f"{metric} is {value:g}, {wanted} is due", line)
