@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from packaging.version import InvalidVersion, Version
+
 from patchq.relations import read_file
 from patchq.store import Store
 
@@ -16,8 +18,10 @@ _BARE = re.compile(rb"\s*([0-9]+(?:\.[A-Za-z0-9+!]+)+)\s*")
 def version_in(store: Store, tree: str, name: str) -> str:
     """The version of a tree that somebody calls `name`: a release tag's, else what its files say, else `0`."""
     tag = _TAG.fullmatch(name)
-    if tag:
-        return tag[1]
+    return _normal(tag[1] if tag else _told(store, tree))
+
+
+def _told(store: Store, tree: str) -> str:
     project = _ASSIGNED.search(read_file(store, tree, "pyproject.toml"))
     if project:
         return project[1].decode()
@@ -28,3 +32,11 @@ def version_in(store: Store, tree: str, name: str) -> str:
             if found:
                 return found[1].decode()
     return "0"
+
+
+def _normal(version: str) -> str:
+    """The version as the package index writes it (PEP 440), where it is one."""
+    try:
+        return str(Version(version))
+    except InvalidVersion:
+        return version
