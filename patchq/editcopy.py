@@ -7,8 +7,10 @@ and checked like any other repository; history ends at the baseline.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +20,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from patchq.document import Document, load_json, to_json, write_atomic
+from patchq.document import Document, load_json, sha256, to_json, write_atomic
 from patchq.errors import Invalid, Prevented, Refused
-from patchq.process import run
 from patchq.queue.baseline import CommitId, Sha256
 from patchq.store import Git, Store
+from patchq.store.git import own_identity
 from patchq.store.objects import IDENTITY
 from patchq.workcopy.places import building
 
@@ -132,10 +134,15 @@ class EditCopy:
     def bring(self, commit: str) -> None:
         """Take a commit of the copy, with what the store lacks, into the store."""
         fetch = ("-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-recurse-submodules",
-                 "--update-shallow", str(self.folder), f"+{commit}:refs/patchq/edited")  # fmt: skip
+                 "--update-shallow", str(self.folder), f"+{commit}:{self._kept}")  # fmt: skip
         outcome = self.store.git.try_run(fetch)
         if not outcome.ok:
             raise Prevented(f"its commits cannot be read: {outcome.error_text}", where=str(self.folder))
+
+    @property
+    def _kept(self) -> str:
+        """The ref of the store for what came from this copy; two copies at once do not meet there."""
+        return f"refs/patchq/edited/{sha256(os.fsencode(self.folder))[:16]}"
 
     def work_tree(self, *, untracked: Sequence[str] = ()) -> str:
         """The tree of what stands in the work tree: every tracked file, and `untracked` ones; in the store."""
@@ -256,13 +263,8 @@ def queue_of(folder: Path) -> Path:
 
 def person(folder: Path) -> tuple[str, str]:
     """Who commits in `folder` as the person's own git has it: `Name <mail>` and `SECONDS ZONE`; else patchq, now."""
-    told = run(("git", "var", "GIT_AUTHOR_IDENT"), cwd=folder)
-    name, _, rest = told.text.strip().rpartition("> ")
-    if told.ok and name and len(rest.split()) == 2:
-        return f"{name}>", rest
-    import time
-
-    return IDENTITY, f"{int(time.time())} +0000"
+    found = re.fullmatch(r"(.*>) (\d+ [+-]\d{4})", own_identity(folder))
+    return (found[1], found[2]) if found else (IDENTITY, f"{int(time.time())} +0000")
 
 
 def refuse_if_missing(folder: Path) -> None:

@@ -166,9 +166,9 @@ def test_the_same_bytes(store: Store, data: st.DataObject) -> None:
     assert {step.state for step in plan.steps} == {State.UNCHANGED}
 
 
-@given(st.data(), st.sampled_from(["gpu", "t"]))
+@given(st.data())
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_what_is_made_anew_gives_the_edit(store: Store, data: st.DataObject, name: str) -> None:
+def test_what_is_made_anew_gives_the_edit(store: Store, data: st.DataObject) -> None:
     """Forget every diff: the new text gives the very trees again, and refreshing once more changes nothing."""
     tree, made = data.draw(made_series(store))
     queue = queue_of(made, data)

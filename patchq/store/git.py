@@ -114,6 +114,12 @@ def git_version() -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def own_identity(folder: Path) -> str:
+    """`NAME <MAIL> SECONDS ZONE` as the person's own git in `folder` says it; empty where it knows nobody."""
+    outcome = run(("git", "var", "GIT_AUTHOR_IDENT"), cwd=folder)
+    return outcome.text.strip() if outcome.ok else ""
+
+
 def require_git(minimum: tuple[int, int], verb: str) -> str:
     """The version of git as text; raises `Prevented` when it is older than `verb` needs."""
     version = git_version()
