@@ -11,7 +11,7 @@ from pathlib import Path
 
 from patchq.document import sha256_file
 from patchq.engine import Base
-from patchq.errors import Prevented, Refused
+from patchq.errors import PatchqError, Prevented, Refused
 from patchq.index import Pin, fetch
 from patchq.progress import tell
 from patchq.queue.baseline import BaselineForm, GitBaseline, SdistBaseline
@@ -36,12 +36,25 @@ class Sources:
     given: Mapping[str, str] = field(default_factory=dict)
     offline: bool = False
     nearby: Store | None = None
+    _known: dict[tuple[str, BaselineForm, str], Base | PatchqError] = field(default_factory=dict, compare=False)
 
     def base(self, upstream: Upstream, form: BaselineForm) -> Base:
         """The base of an upstream's selections; brings the baseline into the store if it is not there.
 
-        Raises `Prevented` where it can't be had, `Refused` where it is not what the queue pins.
+        Raises `Prevented` where it can't be had, `Refused` where it is not what the queue pins. Nobody is asked twice.
         """
+        key = (upstream.name, form, upstream.baseline.model_dump_json())
+        if key not in self._known:
+            try:
+                self._known[key] = self._base(upstream, form)
+            except PatchqError as error:
+                self._known[key] = error
+        known = self._known[key]
+        if isinstance(known, PatchqError):
+            raise known
+        return known
+
+    def _base(self, upstream: Upstream, form: BaselineForm) -> Base:
         if form == "installed":
             assert upstream.baseline.installed
             return self.base(upstream, upstream.baseline.installed.like)

@@ -81,17 +81,22 @@ class WorkArea:
 
         The kernel drops the lock of a process that dies. Raises `Prevented` saying who holds it, since when, where.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
         holder = self.root / ".lock.json"
+        lock = FileLock(self.root / ".lock", timeout=wait)
         try:
-            with FileLock(self.root / ".lock", timeout=wait):
-                write_atomic(holder, json.dumps(_holder(verb)).encode())
-                try:
-                    yield
-                finally:
-                    holder.unlink(missing_ok=True)
+            self.root.mkdir(parents=True, exist_ok=True)
+            held = lock.acquire()
         except Timeout:
             raise Prevented(f"the work area is in use: {_describe(holder)}", where=str(self.root)) from None
+        except OSError as error:
+            what = f"the work area cannot be used: {error.strerror or error}"
+            raise Prevented(what, where=str(self.root), hint="the target's `work` says where it is") from error
+        with held:
+            write_atomic(holder, json.dumps(_holder(verb)).encode())
+            try:
+                yield
+            finally:
+                holder.unlink(missing_ok=True)
 
 
 def _holder(verb: str) -> dict[str, str | int]:

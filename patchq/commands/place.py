@@ -17,8 +17,10 @@ from patchq.queue.load import Queue, find_root, load_queue
 from patchq.queue.target import Target
 from patchq.record import Record, list_records
 from patchq.sources import Sources, source_names
-from patchq.store import Store
+from patchq.store import Store, require_git
 from patchq.workarea import WorkArea
+
+OLDEST_GIT = (2, 25)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,11 @@ class Place:
 
     @cached_property
     def store(self) -> Store:
-        """The store of the work area that the queue lies in, else the user's own."""
+        """The store of the work area that the queue lies in, else the user's own.
+
+        Raises `Prevented` where it can't be made, or git is missing or too old.
+        """
+        require_git(OLDEST_GIT, "patchq")
         return Store.open(self.home.store if self.home else _user_folder(user_data_path("patchq")) / "store")
 
     def sources(self, given: dict[str, str] | None = None) -> Sources:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from git import Git as GitCommand
-from git import GitCmdObjectDB
 from gitdb.base import IStream
 
 from patchq.errors import Prevented, Refused
 from patchq.store.git import Git, make_home
+from patchq.store.gitpython import GitCmdObjectDB, GitCommand, GitCommandNotFound
 from patchq.store.trees import FOLDER, GITLINK, Entry, Tree, format_tree, grow, object_id, parse_tree
 
 IDENTITY = "patchq <patchq@invalid>"
@@ -80,6 +79,8 @@ class Store:
         try:
             found = self._objects.stream(bytes.fromhex(identity))
             return found.type.decode(), found.read()
+        except GitCommandNotFound as error:
+            raise Prevented("cannot start git: there is none on PATH") from error
         except ValueError as error:
             if "missing" in str(error):
                 raise Prevented(f"the store has no {kind} {identity}", where=str(self.folder)) from None
