@@ -22,10 +22,11 @@ def check(place: Place, targets: Sequence[str] = (), sources: dict[str, str] | N
     for name in targets:
         queue.target(name)
     steps = list(lint(queue))
+    known = place.sources(sources)
     with Engine.on(place.store) as engine:
         for selection in selections(queue, names):
             try:
-                base = place.sources(sources).base(selection.upstream, selection.form)
+                base = known.base(selection.upstream, selection.form)
             except PatchqError as error:
                 steps.append(_no_baseline(selection, error))
                 continue
@@ -64,8 +65,9 @@ def _no_baseline(selection: Selection, error: PatchqError) -> Step:
 def _lock_step(place: Place) -> Step:
     try:
         stale = list(differences(place.queue, load_lock(place.queue)))
-    except Refused as error:
-        return Step("lock", State.WARNING, error.problems[0].what, group="queue", hint=error.problems[0].hint)
+    except PatchqError as error:
+        state = State.WARNING if isinstance(error, Refused) else State.MALFORMED
+        return Step("lock", state, error.problems[0].what, group="queue", hint=error.problems[0].hint)
     if not stale:
         return Step("lock", State.PASSED, "agrees with every file of the queue", group="queue")
     detail = tuple(map(str, stale))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from patchq.commands.place import Place
 from patchq.engine import Engine
@@ -13,8 +14,8 @@ from patchq.lock import (
     Lock,
     LockedWheels,
     differences,
-    load_lock,
     lock_path,
+    parse_lock,
     python_of,
     resolve,
     save_lock,
@@ -27,6 +28,9 @@ from patchq.queue.load import Queue
 from patchq.queue.selection import selections
 from patchq.queuejournal import LOCK_NAME
 from patchq.report import Report, State, Step
+
+# What is asked for, the Python, and the platform.
+_Request = tuple[tuple[str, ...], str, str]
 
 
 def lock(place: Place, *, check: bool = False, sources: dict[str, str] | None = None) -> Report:
@@ -51,10 +55,10 @@ def lock(place: Place, *, check: bool = False, sources: dict[str, str] | None = 
         queue=queue.settings.name,
         files=queue.digests,
         selections=resolved,
-        tools=_tools(queue, before),
-        wheels=_wheels(queue, before),
+        tools=_pinned(_tools(queue), before.tools if before else {}, deps=True),
+        wheels=_pinned(_wheels(queue), before.wheels if before else {}, deps=False),
     )
-    unchanged = before is not None and before.to_bytes() == now.to_bytes()
+    unchanged = queue.files.get(LOCK_NAME) == now.to_bytes()
     if not unchanged:
         save_lock(queue, now)
     state = State.UNCHANGED if unchanged else State.PASSED
@@ -64,20 +68,40 @@ def lock(place: Place, *, check: bool = False, sources: dict[str, str] | None = 
 
 
 def _previous(queue: Queue) -> Lock | None:
-    return load_lock(queue) if LOCK_NAME in queue.files else None
+    """The lock that is there, in whatever form; raises `Invalid` where it cannot be read at all."""
+    data, where = queue.files.get(LOCK_NAME), str(lock_path(queue))
+    if data is None:
+        return None
+    try:
+        return parse_lock(data, where)
+    except Invalid as error:
+        hint = "put back the last good one (git checkout), or remove it and run patchq lock again"
+        raise Invalid(replace(problem, hint=problem.hint or hint) for problem in error.problems) from None
 
 
 def _compare(queue: Queue, lock: Lock | None, resolved: Mapping[str, object]) -> Iterator[Step]:
     if lock is None:
         raise Refused("the queue has no lock", where=str(lock_path(queue)), hint="run: patchq lock")
-    stale = [Step(problem.where, State.EDITED, problem.what, hint=problem.hint) for problem in differences(queue, lock)]
-    yield from stale
-    for key in sorted({*lock.selections, *resolved}):
-        if lock.selections.get(key) != resolved.get(key):
-            yield Step(key, State.EDITED, "resolves to something else than the lock says", hint="run: patchq lock")
-            stale.append(Step(key, State.EDITED))
+    stale = [*differences(queue, lock), *_other_wheels(queue, lock)]
+    stale += [
+        Problem("resolves to something else than the lock says", key, "run: patchq lock")
+        for key in sorted({*lock.selections, *resolved})
+        if lock.selections.get(key) != resolved.get(key)
+    ]
+    if lock.to_bytes() != queue.files[LOCK_NAME]:
+        stale.append(Problem("is not in the form that patchq writes", LOCK_NAME, "run: patchq lock"))
+    yield from (Step(problem.where, State.EDITED, problem.what, hint=problem.hint) for problem in stale)
     if not stale:
         yield Step("lock", State.PASSED, f"{len(lock.selections)} selections agree, {lock.digest[:12]}")
+
+
+def _other_wheels(queue: Queue, lock: Lock) -> Iterator[Problem]:
+    """Wheels that are asked for now and were not when the lock was written, or the other way round."""
+    for what, wanted, locked in (("tools", _tools(queue), lock.tools), ("wheels", _wheels(queue), lock.wheels)):
+        asked = {key: (pins.request, pins.python, pins.platform) for key, pins in locked.items()}
+        for key in sorted({*wanted, *asked}):
+            if wanted.get(key) != asked.get(key):
+                yield Problem("other wheels are asked for than the lock names", f"{what} {key}", "run: patchq lock")
 
 
 def _changes(before: Lock | None, now: Lock) -> Iterator[Step]:
@@ -90,42 +114,36 @@ def _changes(before: Lock | None, now: Lock) -> Iterator[Step]:
             yield Step(key, State.NOTE, shown)
 
 
-def _tools(queue: Queue, before: Lock | None) -> dict[str, LockedWheels]:
-    """Wheels of patchq's own dependencies for every Python and platform that a target names."""
-    request = tuple(sorted(own_requirements()))
-    wanted = {
-        tools_key(environment): (python_of(environment), environment.platform)
-        for target in queue.targets.values()
-        for environment in target.environments.values()
-        if environment.version
-    }
-    old = before.tools if before else {}
-    return {key: _pins(old.get(key), request, *wanted[key], deps=True) for key in sorted(wanted)}
+def _tools(queue: Queue) -> dict[str, _Request]:
+    """patchq's own dependencies, for every Python and platform that a target names."""
+    environments = [one for target in queue.targets.values() for one in target.environments.values() if one.version]
+    own = tuple(sorted(own_requirements())) if environments else ()
+    return {tools_key(one): (own, python_of(one), one.platform) for one in environments}
 
 
-def _wheels(queue: Queue, before: Lock | None) -> dict[str, LockedWheels]:
-    """What each environment wants installed, without dependencies."""
-    old = before.wheels if before else {}
+def _wheels(queue: Queue) -> dict[str, _Request]:
+    """What each environment wants installed."""
     return {
-        f"{target_name}/{name}": _pins(
-            old.get(f"{target_name}/{name}"),
-            tuple(sorted(environment.wheels)),
-            python_of(environment),
-            environment.platform,
-            deps=False,
-        )
-        for target_name, target in sorted(queue.targets.items())
-        for name, environment in sorted(target.environments.items())
+        f"{target_name}/{name}": (tuple(sorted(environment.wheels)), python_of(environment), environment.platform)
+        for target_name, target in queue.targets.items()
+        for name, environment in target.environments.items()
         if environment.wheels
     }
 
 
-def _pins(
-    old: LockedWheels | None, request: tuple[str, ...], python: str, platform: str, *, deps: bool
-) -> LockedWheels:
-    """The old pins where the same was asked for: a lock is not upgraded by being written again."""
-    if old and (old.request, old.python, old.platform) == (request, python, platform):
-        return old
+def _pinned(
+    requests: Mapping[str, _Request], old: Mapping[str, LockedWheels], *, deps: bool
+) -> dict[str, LockedWheels]:
+    """Wheels for each request: the old pins where the same was asked for, so that writing again upgrades nothing."""
+    pinned = {}
+    for key, request in sorted(requests.items()):
+        before = old.get(key)
+        same = before and (before.request, before.python, before.platform) == request
+        pinned[key] = before if before and same else _pins(*request, deps=deps)
+    return pinned
+
+
+def _pins(request: tuple[str, ...], python: str, platform: str, *, deps: bool) -> LockedWheels:
     tell(f"resolving wheels for Python {python}")
     pins = resolve_wheels(request, python=python, platform=Platform(platform), deps=deps)
     return LockedWheels(request=request, python=python, platform=platform, pins=pins)
