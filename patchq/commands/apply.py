@@ -48,12 +48,13 @@ def apply(
     version = require_git(OLDEST_GIT, "apply")
     queue, area = place.queue, place.area(target)
     queue.variant_name(variant)
+    given = place.checked(sources or {})
     lock = load_lock(queue)
     locked = lock.of(target, variant)
     with area.locked("apply", wait):
         roll_forward(area.journals)
         roll_back_all(area)
-        job = _Job(place, target, variant, area, lock, locked, sources or {})
+        job = _Job(place, target, variant, area, lock, locked, given)
         job.prepare()
         job.evidence.facts |= {"git": version, "queue": str(place.root), "patches": _patch_facts(locked)}
         job.steps.extend(before)
@@ -89,7 +90,7 @@ class _Job:
     area: WorkArea
     lock: Lock
     locked: dict[str, LockedSelection]
-    given: dict[str, str]
+    given: Mapping[str, str]
     steps: list[Step] = field(default_factory=list)
     evidence: Evidence = field(default_factory=Evidence)
     created: list[Path] = field(default_factory=list)
@@ -171,8 +172,7 @@ class _Job:
 
     def _applies(self) -> Iterator[Step]:
         nearby = None if self.place.home else self.place.store
-        given = self.place.checked(self.given)
-        sources = Sources(self.store, self.host, given, offline=self.place.home is not None, nearby=nearby)
+        sources = Sources(self.store, self.host, self.given, offline=self.place.home is not None, nearby=nearby)
         with Engine.on(self.store) as engine:
             for name, locked in self.locked.items():
                 selection = select(self.queue, self.target, self.variant, name)
