@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -76,7 +77,9 @@ def _actor(subject: Subject, mine: Answer, actor: Answer) -> Iterator[Step]:
     """An actor against this process: the raylet keeps the environment that it was started with."""
     name = f"actor on {actor['host']}"
     hint = "that cluster was started from another environment: `ray stop`, then start it from `patchq env`"
-    if (actor["executable"], actor["version"]) != (mine["executable"], mine["version"]):
+    # python and python3.11 of one folder are one environment: scripts name either in their first line.
+    folders = [(Path(one["executable"]).parent, one["version"]) for one in (actor, mine)]
+    if folders[0] != folders[1]:
         what = f"runs {actor['executable']} {actor['version']}, training runs {mine['executable']} {mine['version']}"
         yield subject.step(name, State.FAILED, what, hint=hint)
         return
