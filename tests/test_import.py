@@ -221,6 +221,12 @@ def test_a_hand_edited_installed_package_is_compared_by_its_record(room: Room) -
     write(site, {"pkg/made_by_setup.py": b"x = 2\n"})
     with pytest.raises(Refused, match="not the baseline's to begin with"):
         import_(room.place, str(site / "pkg"), Wanted(layer="device", name="more"))
+    (site / "up_pkg-1.0.dist-info").rename(site / "up_pkg-1.1.dist-info")
+    with pytest.raises(Refused, match=r"Up-Pkg 1\.1 is installed; the baseline is 1\.0"):
+        import_(room.place, str(site), DEVICE)
+    (site / "up_pkg-1.1.dist-info").rename(site / "else-1.1.dist-info")
+    with pytest.raises(Invalid, match="no upstream of this queue is installed there"):
+        import_(room.place, str(site), DEVICE)
 
 
 def test_a_patch_for_another_base_is_re_anchored_or_told_where_it_fits(room: Room) -> None:

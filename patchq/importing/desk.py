@@ -15,7 +15,7 @@ from patchq.errors import DoesNotApply, Invalid, PatchqError, Prevented, Problem
 from patchq.importing.anchor import Anchor, Anchored
 from patchq.importing.clone import Clone
 from patchq.importing.complete import completed
-from patchq.importing.folders import Compared, compare_folder, compare_installed, metadata_of
+from patchq.importing.folders import Compared, compare_folder, compare_installed, is_site, metadata_of
 from patchq.importing.model import Incoming, slug
 from patchq.newdiff import make_diff
 from patchq.queue.baseline import BaselineForm
@@ -156,18 +156,37 @@ class Desk:
     def edited_folder(self, folder: Path) -> Incoming:
         """What differs between a folder, or an installed package, and the nearest tree that the queue makes."""
         found: list[tuple[int, str, Compared]] = []
-        for upstream in self.upstreams():
-            metadata = metadata_of(folder, upstream.baseline)
+        refused: list[Refused] = []
+        for upstream in self._upstreams_of(folder):
             for before in dict.fromkeys(self._whole_trees(upstream)):
-                if metadata:
-                    compared = compare_installed(self.engine.store, metadata, upstream.baseline, before)
+                try:
+                    compared = self._compared(folder, upstream, before)
+                except Refused as error:  # noqa: PERF203 - it may be what another selection left there
+                    refused.append(error)
                 else:
-                    compared = compare_folder(self.engine.store, folder, before)
-                found.append((len(make_diff(self.engine.store, before, compared.tree)), before, compared))
+                    found.append((len(make_diff(self.engine.store, before, compared.tree)), before, compared))
+        if not found and refused:
+            raise refused[0]
         if not found:
             raise Prevented("no baseline to compare with is at hand", where=str(folder))
         _, before, compared = min(found, key=lambda item: item[0])
         return self._difference(folder, before, compared, "edited files")
+
+    def _upstreams_of(self, folder: Path) -> list[Upstream]:
+        """The upstreams that a folder may be of: in site-packages those that are installed there."""
+        if not is_site(folder):
+            return self.upstreams()
+        found = [upstream for upstream in self.upstreams() if metadata_of(folder, upstream.baseline)]
+        if not found:
+            hint = "baseline.yaml has to declare it: installed: {distribution: …, version: …, like: …}"
+            raise Invalid("no upstream of this queue is installed there", where=str(folder), hint=hint)
+        return found
+
+    def _compared(self, folder: Path, upstream: Upstream, before: str) -> Compared:
+        metadata = metadata_of(folder, upstream.baseline)
+        if metadata:
+            return compare_installed(self.engine.store, metadata, upstream.baseline, before)
+        return compare_folder(self.engine.store, folder, before)
 
     def _whole_trees(self, upstream: Upstream) -> Iterator[str]:
         for form, base in self.bases(upstream):

@@ -55,6 +55,11 @@ def compare_folder(store: Store, folder: Path, base: str) -> Compared:
     return Compared(store.update_tree(base, changes), notes)
 
 
+def is_site(folder: Path) -> bool:
+    """Whether a folder is a site-packages, or a package in one."""
+    return any(True for place in (folder, folder.parent) for _ in place.glob("*.dist-info"))
+
+
 def metadata_of(folder: Path, baseline: Baseline) -> Path | None:
     """The `dist-info` of the baseline's installed distribution, in `folder` or beside it."""
     if not baseline.installed:
