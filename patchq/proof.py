@@ -105,6 +105,8 @@ class Prover:
                 answer = ask(self.launch, "cpu_tests", question, cwd=room, timeout=TEST_SECONDS)
             except ProbeFailed as error:
                 return [Step(f"tests {upstream}", State.FAILED, error.problems[0].what, self._group)]
+            finally:  # the bytecode of the tests themselves and of their stand-ins
+                shutil.rmtree(self.launch.pycache / room.relative_to(room.anchor), ignore_errors=True)
         self.evidence.logs[f"tests-{upstream}-{self.name}.txt"] = answer.pop("output", "")
         if "error" in answer:
             return [Step(f"tests {upstream}", State.NOT_RUN, answer["error"], self._group)]

@@ -63,6 +63,9 @@ class Watcher:
 def main() -> None:
     question = json.load(sys.stdin)
     sys.path.pop(0)  # the folder of this script
+    if sys.pycache_prefix:  # the work area's own cache: else each child of a test would compile all that it imports
+        sys.dont_write_bytecode = False
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if question.get("pytest") and is_missing("pytest"):
         sys.path.append(question["pytest"])
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), question["pytest"]]))
@@ -72,7 +75,8 @@ def main() -> None:
     import pytest
 
     watcher = Watcher()
-    options = ["-q", "-p", "no:cacheprovider", "--rootdir", question["rootdir"], "-rs"]
+    rootdir = question["rootdir"]
+    options = ["-q", "-p", "no:cacheprovider", "--rootdir", rootdir, "--basetemp", os.path.join(rootdir, "tmp"), "-rs"]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         code = pytest.main(options + question["files"], plugins=[watcher])
