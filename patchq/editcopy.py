@@ -24,7 +24,7 @@ from patchq.document import Document, load_json, sha256, to_json, write_atomic
 from patchq.errors import Invalid, Prevented, Refused
 from patchq.queue.baseline import CommitId, Sha256
 from patchq.store import Git, Store
-from patchq.store.git import own_identity
+from patchq.store.git import last_line, own_identity
 from patchq.store.objects import IDENTITY
 from patchq.workcopy.places import building
 
@@ -137,20 +137,20 @@ class EditCopy:
                  "--update-shallow", str(self.folder), f"+{commit}:{self._kept}")  # fmt: skip
         outcome = self.store.git.try_run(fetch)
         if not outcome.ok:
-            raise Prevented(f"its commits cannot be read: {outcome.error_text}", where=str(self.folder))
+            raise Prevented(f"its commits cannot be read: {last_line(outcome)}", where=str(self.folder))
 
     @property
     def _kept(self) -> str:
         """The ref of the store for what came from this copy; two copies at once do not meet there."""
-        return f"refs/patchq/edited/{sha256(os.fsencode(self.folder))[:16]}"
+        return f"refs/patchq/copy/{sha256(os.fsencode(self.folder))[:16]}"
 
     def work_tree(self, *, untracked: Sequence[str] = ()) -> str:
         """The tree of what stands in the work tree: every tracked file, and `untracked` ones; in the store."""
         with self._scratch_index() as git:
             git.run(("add", "--update", "."), cwd=self.folder)
             if untracked:
-                git.run(("add", "--force", "--pathspec-from-file=-", "--pathspec-file-nul"), cwd=self.folder,
-                        stdin=b"".join(os.fsencode(f":(literal,top){path}\0") for path in untracked))  # fmt: skip
+                names = b"".join(os.fsencode(path) + b"\0" for path in untracked)
+                git.run(("update-index", "--add", "-z", "--stdin"), cwd=self.folder, stdin=names)
             tree = git.line(("write-tree",))
             commit = git.line(("commit-tree", "-m", "uncommitted", "-p", self.tip(), tree))
         self.bring(commit)

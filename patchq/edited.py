@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from patchq.errors import DoesNotApply, Invalid, Problem, Refused
-from patchq.merging import merge
+from patchq.merging import OLDEST_GIT, merge
 from patchq.patch import TRAILER, strip_space
 from patchq.series import LAYERS
-from patchq.store import Store
+from patchq.store import Store, require_git
 
 LAYER_TRAILER = "Patchq-Layer"
 _MAX_COMMITS = 10_000
@@ -106,6 +106,7 @@ def _carry(store: Store, edit: Edit, onto: str, what: str) -> str:
     """The tree after an edit that is made on another tree than its own."""
     if onto == edit.before:
         return edit.after
+    require_git(OLDEST_GIT, "folding a change into an earlier patch")
     merged = merge(store, edit.before, onto, edit.after)
     if merged.conflicts:
         hint = "fold it by hand: git commit --fixup, then git rebase -i --autosquash baseline"

@@ -12,6 +12,7 @@ from patchq.errors import PatchqError
 from patchq.queue.lint import lint
 from patchq.queue.load import Queue, parse_queue
 from patchq.queue.selection import Selection, select, selections
+from patchq.queuejournal import LOCK_NAME
 from patchq.report import State, Step
 from patchq.sources import Sources
 
@@ -28,13 +29,15 @@ def aftermath(place: Place, engine: Engine, sources: Sources, new: Queue) -> Ite
     """One step for every selection that another one takes the place of: `passed`, or `failed` with what it broke.
 
     A selection that was broken before is a warning, one whose baseline is not here is not run. Errors that the queue
-    as a whole did not have before are `failed` too.
+    as a whole did not have before are `failed` too; a lock that is older now is a note.
     """
     yield from _new_errors(place.queue, new)
     for selection in selections(new):
         before = select(place.queue, selection.target, selection.variant, selection.upstream.name)
         if _content(before) != _content(selection):
             yield _checked(engine, sources, before, selection)
+    if LOCK_NAME in new.files and new.digests != place.queue.digests:
+        yield Step("lock", State.NOTE, "is older than the queue now", _GROUP, hint="run: patchq lock")
 
 
 def _content(selection: Selection) -> list[Any]:
@@ -50,7 +53,8 @@ def _checked(engine: Engine, sources: Sources, before: Selection, after: Selecti
         return Step(after.key, State.NOT_RUN, what, _GROUP, hint=error.problems[0].hint)
     broken = [step for step in check_selection(engine, base, after) if step.state.code]
     if not broken:
-        return Step(after.key, State.PASSED, f"{len(after.chosen)} patches apply", _GROUP)
+        count = len(after.chosen)
+        return Step(after.key, State.PASSED, "1 patch applies" if count == 1 else f"{count} patches apply", _GROUP)
     lines = tuple(f"{step.name}: {step.state.value}  {step.summary}".rstrip() for step in broken)
     was_broken = _was_broken(engine, sources, before)
     state, what = (State.WARNING, "was broken before, and is") if was_broken else (State.FAILED, "is broken by this")
