@@ -163,7 +163,8 @@ def _stop(
         hint = f"--skip leaves it out; --abort gives up; {desk.copy} shows what is there"
     if result.fate is Fate.MERGED:
         state, hint = State.FAILED, f"look at it in {desk.copy}, then --continue; or --skip, or --abort"
-    steps.append(Step(queued.name, state, result.fate.value, "stopped at", tuple(detail), hint))
+    fate = "" if state.value == result.fate.value else result.fate.value
+    steps.append(Step(queued.name, state, fate, "stopped at", tuple(detail), hint))
     left = len(way.upstream.patches) - len(session.decided) - 1
     steps.append(Step(f"{left} more patches", State.NOTE, "wait; the queue is as it was", "stopped at"))
     return Report("rebase", tuple(steps), {"stopped": queued.name, "copy": str(desk.copy), "to": candidate.base.commit})

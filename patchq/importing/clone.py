@@ -13,7 +13,7 @@ from patchq.errors import Invalid, Refused
 from patchq.importing.model import Incoming
 from patchq.newdiff import make_diff
 from patchq.newheader import new_header
-from patchq.store import Entry, Git, Store
+from patchq.store import Entry, Git, Store, blob_id
 from patchq.store.git import last_line
 from patchq.store.trees import GITLINK
 
@@ -117,7 +117,7 @@ class Clone:
             there = known.get(path)
             if there and there.mode == GITLINK:
                 continue
-            entry = read_entry(self.store, self.folder / path)
+            entry = read_entry(self.store, self.folder / path, there)
             if entry != there:
                 changes[path] = entry
         return head, self.store.update_tree(head, changes)
@@ -126,17 +126,31 @@ class Clone:
         return [name for name in os.fsdecode(self.git.run(args, cwd=self.folder)).split("\0") if name]
 
 
-def read_entry(store: Store, path: Path) -> Entry | None:
-    """A file or link as an entry whose blob is in the store; None where there is none, or a folder."""
+def read_entry(store: Store, path: Path, known: Entry | None = None) -> Entry | None:
+    """A file or link as an entry whose blob is in the store; None where there is none, or a folder.
+
+    `known` is an entry whose blob is in the store already, which is what most files still are.
+    """
+    there = look(path)
+    if there is None:
+        return None
+    mode, data = there
+    identity = blob_id(data)
+    is_known = known is not None and known.id == identity
+    return Entry(mode, identity if is_known else store.write("blob", data))
+
+
+def look(path: Path) -> tuple[str, bytes] | None:
+    """The mode and bytes of a file, or of a link its target; None for anything else."""
     try:
         status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISLNK(status.st_mode):
-        return Entry("120000", store.write("blob", os.readlink(os.fsencode(path))))  # noqa: PTH115 - bytes
+        return "120000", os.readlink(os.fsencode(path))  # noqa: PTH115 - bytes
     if not stat.S_ISREG(status.st_mode):
         return None
-    return Entry("100755" if status.st_mode & 0o100 else "100644", store.write("blob", path.read_bytes()))
+    return "100755" if status.st_mode & 0o100 else "100644", path.read_bytes()
 
 
 def _lines(names: Sequence[str]) -> bytes:

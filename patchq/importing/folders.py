@@ -14,7 +14,7 @@ from pathlib import Path
 
 from patchq.document import read_regular
 from patchq.errors import Invalid, Problem, Refused
-from patchq.importing.clone import read_entry
+from patchq.importing.clone import look, read_entry
 from patchq.queue.baseline import Baseline
 from patchq.store import Entry, Store
 
@@ -41,7 +41,7 @@ def compare_folder(store: Store, folder: Path, base: str) -> Compared:
     left_out = 0
     for path in sorted({*known, *present}):
         if path in present:
-            entry = read_entry(store, folder / path)
+            entry = read_entry(store, folder / path, known.get(path))
             if entry != known.get(path) and entry:
                 changes[path] = entry
         elif known[path].mode != "160000" and not _is_noise(path):
@@ -89,8 +89,8 @@ def compare_installed(store: Store, metadata: Path, baseline: Baseline, base: st
     changes: dict[str, Entry | None] = {}
     problems: list[Problem] = []
     for path, digest in recorded.items():
-        entry = read_entry(store, site / path)
-        if entry and digest in (None, _digest(store.read(entry.id, "blob"))):
+        there = look(site / path)
+        if there and digest in (None, _digest(there[1])):
             continue
         before = known.get(prefix + path)
         if before is None or digest != _digest(store.read(before.id, "blob")):
@@ -98,12 +98,12 @@ def compare_installed(store: Store, metadata: Path, baseline: Baseline, base: st
                 problems.append(Problem("was changed, and is not the baseline's to begin with", str(site / path)))
             continue
         # Installers set modes of their own, so that only the bytes count.
-        changes[prefix + path] = Entry(before.mode, entry.id) if entry else None
+        changes[prefix + path] = Entry(before.mode, store.write("blob", there[1])) if there else None
     if problems:
         raise Refused(problems)
     for path in _new_files(site, baseline, recorded):
-        entry = read_entry(store, site / path)
-        if entry and prefix + path not in known:
+        entry = None if prefix + path in known else read_entry(store, site / path)
+        if entry:
             changes[prefix + path] = entry
     return Compared(store.update_tree(base, changes))
 
