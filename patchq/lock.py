@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -152,8 +152,16 @@ def differences(queue: Queue, lock: Lock) -> Iterator[Problem]:
         yield Problem(what, path, "run: patchq lock")
 
 
-def resolve(queue: Queue, engine: Engine, sources: Sources, before: Lock | None = None) -> dict[str, LockedSelection]:
-    """Resolve every declared selection. One whose baseline can't be had here stays as in the lock `before`, if
+@dataclass(frozen=True)
+class Resolution:
+    """What selections resolve to, by key; `kept` are those that nothing here could prove again."""
+
+    selections: dict[str, LockedSelection]
+    kept: tuple[str, ...] = ()
+
+
+def resolve(queue: Queue, engine: Engine, sources: Sources, before: Lock | None = None) -> Resolution:
+    """Resolve every declared selection. One whose baseline can't be had here is kept as in the lock `before`, if
     neither its baseline nor its patches have changed since.
 
     Raises `DoesNotApply` with every patch that does not, `Refused` where what a patch expects or forbids does not hold.
@@ -161,6 +169,7 @@ def resolve(queue: Queue, engine: Engine, sources: Sources, before: Lock | None 
     resolved: dict[str, LockedSelection] = {}
     problems: list[Problem] = []
     unmet: list[Problem] = []
+    kept: list[str] = []
     for selection in selections(queue):
         try:
             base = sources.base(selection.upstream, selection.form)
@@ -169,6 +178,7 @@ def resolve(queue: Queue, engine: Engine, sources: Sources, before: Lock | None 
             if known is None:
                 raise
             resolved[selection.key] = known
+            kept.append(selection.key)
             continue
         placed = engine.apply(base, selection.chosen)
         problems += [
@@ -183,7 +193,7 @@ def resolve(queue: Queue, engine: Engine, sources: Sources, before: Lock | None 
         raise DoesNotApply([*problems, Problem("nothing was written", hint="patchq check says why")])
     if unmet:
         raise Refused(unmet)
-    return resolved
+    return Resolution(resolved, tuple(kept))
 
 
 def _still_locked(queue: Queue, selection: Selection, before: Lock | None) -> LockedSelection | None:

@@ -13,6 +13,7 @@ from patchq.index import resolve as resolve_wheels
 from patchq.lock import (
     Lock,
     LockedWheels,
+    Resolution,
     differences,
     lock_path,
     parse_lock,
@@ -50,11 +51,12 @@ def lock(place: Place, *, check: bool = False, sources: dict[str, str] | None = 
     with Engine.on(place.store) as engine:
         resolved = resolve(queue, engine, place.sources(sources), before)
     if check:
-        return Report("lock", tuple(_compare(queue, before, resolved)))
+        steps = (*_compare(queue, before, resolved.selections), *_kept(resolved, State.NOT_RUN))
+        return Report("lock", steps)
     now = Lock(
         queue=queue.settings.name,
         files=queue.digests,
-        selections=resolved,
+        selections=resolved.selections,
         tools=_pinned(_tools(queue), before.tools if before else {}, deps=True),
         wheels=_pinned(_wheels(queue), before.wheels if before else {}, deps=False),
     )
@@ -63,7 +65,7 @@ def lock(place: Place, *, check: bool = False, sources: dict[str, str] | None = 
         save_lock(queue, now)
     state = State.UNCHANGED if unchanged else State.PASSED
     summary = f"{len(now.selections)} selections, {len(now.files)} files, {now.digest[:12]}"
-    steps = (Step("lock", state, summary), *_changes(before, now))
+    steps = (Step("lock", state, summary), *_changes(before, now), *_kept(resolved, State.NOTE))
     return Report("lock", steps, {"path": str(lock_path(queue)), "digest": now.digest})
 
 
@@ -77,6 +79,12 @@ def _previous(queue: Queue) -> Lock | None:
     except Invalid as error:
         hint = "put back the last good one (git checkout), or remove it and run patchq lock again"
         raise Invalid(replace(problem, hint=problem.hint or hint) for problem in error.problems) from None
+
+
+def _kept(resolved: Resolution, state: State) -> Iterator[Step]:
+    if resolved.kept:
+        what = f"{len(resolved.kept)} selections stand as locked: their baselines can't be had here"
+        yield Step("baselines", state, what, detail=resolved.kept)
 
 
 def _compare(queue: Queue, lock: Lock | None, resolved: Mapping[str, object]) -> Iterator[Step]:
