@@ -38,7 +38,8 @@ class Prover:
         group = f"environment {self.name}"
         try:
             with scratch() as folder:
-                answer = ask(self.launch, "interpreter", {"freeze": True}, cwd=folder)
+                answer = ask(self.launch, "interpreter", {}, cwd=folder)
+                installed = ask(self.launch, "packages", {"files": False}, cwd=folder)
         except PatchqError as error:
             return Step(
                 f"interpreter {self.name}",
@@ -47,7 +48,7 @@ class Prover:
                 group,
                 hint=str(self.launch.python),
             )
-        self.evidence.freeze[self.name] = str(answer.pop("freeze", ""))
+        self.evidence.freeze[self.name] = frozen(installed)
         self.evidence.facts.setdefault("environments", {})[self.name] = answer
         is_right = version is None or str(answer["version"]).startswith(f"{version}.")
         said = f"Python {answer['version']}, {answer['executable']}"
@@ -172,6 +173,12 @@ class Prover:
     def _reason(self, found: Mapping[str, Any]) -> str:
         missing = found.get("missing")
         return f"{', '.join(missing)} missing" if missing else str(found.get("text", "skipped"))
+
+
+def frozen(installed: Mapping[str, Any]) -> str:
+    """What `pip freeze` would print, from the answer of the probe `packages`."""
+    lines = sorted((copy["frozen"] for copy in installed["distributions"].values()), key=str.lower)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _node(path: str, test: str) -> str:

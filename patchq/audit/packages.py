@@ -15,6 +15,7 @@ from packaging.version import InvalidVersion
 
 from patchq.audit.origins import MODULES
 from patchq.audit.subject import Answer, Subject
+from patchq.proof import frozen
 from patchq.report import State, Step
 
 _ACCEPTED = re.compile(r"(\S+)(?: \S+)? (?:has requirement|requires) (.+?)(?:, which is not installed)?\.?")
@@ -28,12 +29,12 @@ def question(subject: Subject, settings: Any) -> dict[str, Any]:
 
 def steps(subject: Subject, settings: Any, answer: Answer) -> Iterator[Step]:
     found: Answer = answer["distributions"]
-    lines = sorted((copy["frozen"] for copy in found.values()), key=str.lower)
-    subject.evidence.freeze[subject.name] = "".join(f"{line}\n" for line in lines)
+    subject.evidence.freeze[subject.name] = frozen(answer)
     digests = {name: record["digest"] for name, record in answer["records"].items() if "digest" in record}
     subject.keep("packages", {name: copy["version"] for name, copy in found.items()})
     subject.keep("protected", digests)
     yield from _pins(subject, found)
+    yield from _wheels(subject, found)
     yield from _conflicts(subject, answer)
     yield from _protected(subject, answer)
     yield from _records(subject, answer)
@@ -52,6 +53,17 @@ def _pins(subject: Subject, found: Answer) -> Iterator[Step]:
         yield subject.step(f"pin {name}", State.FAILED, what, hint=hint)
     if subject.declared.pins and not wrong:
         yield subject.step("pins", State.PASSED, f"{len(subject.declared.pins)} as the target pins them")
+
+
+def _wheels(subject: Subject, found: Answer) -> Iterator[Step]:
+    """What the target wants installed."""
+    for text in subject.declared.wheels:
+        wanted = Requirement(text)
+        copy = found.get(canonicalize_name(wanted.name))
+        if copy is None or not _fits(str(wanted.specifier), copy["version"]):
+            have = f"{wanted.name} {copy['version']} is installed" if copy else f"{wanted.name} is not installed"
+            what = f"{have}, and the target wants {text}"
+            yield subject.step(f"wheel {wanted.name}", State.FAILED, what, hint="run: patchq install")
 
 
 def _fits(specifier: str, version: str) -> bool:

@@ -23,7 +23,7 @@ from patchq.record import Evidence, Record, write_record
 from patchq.report import Report, State, Step
 from patchq.store import Store, require_git
 from patchq.workarea import WorkArea
-from patchq.workcopy import current, inspect
+from patchq.workcopy import current, digest_folder, inspect
 
 
 def verify(
@@ -104,6 +104,7 @@ class _Verification:
                 if self.place.queue.target(self.target).upstreams[name].sink == "work-copy":
                     yield from self._copy(store, name, locked)
             yield from Installed(self.place, self.target, self.locked, self.area, store, self.host).verified()
+            yield from self._protected_paths()
             for one in surveys:
                 yield from (one,) if isinstance(one, Step) else one.steps()
 
@@ -150,6 +151,14 @@ class _Verification:
         now = current(self.area.upstream(name))
         if now != locked.commit:
             yield Step("current", State.WARNING, f"names {now[:12] if now else 'nothing'}, not this copy", name)
+
+    def _protected_paths(self) -> Iterator[Step]:
+        """The vendor's folders, against what the last apply found there."""
+        for path, digest in self.applied.facts.get("protected_paths", {}).items():
+            now = digest_folder(Path(path)) if Path(path).is_dir() else None
+            said = "as at the last apply" if now == digest else "is not there" if now is None else "was changed"
+            yield Step(path, State.PASSED if now == digest else State.FAILED, said, "protected paths",
+                       hint="" if now == digest else f"put it back from the vendor's image: {path}")  # fmt: skip
 
     def _changes(self) -> Iterator[Change]:
         audited = self.evidence.facts.get("audit", {})

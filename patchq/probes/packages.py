@@ -1,8 +1,8 @@
 """What is installed, what it requires, and whether its files are as `RECORD` says. Prints one JSON document.
 
-Question: {"protected": [DISTRIBUTION...]}. Of a protected distribution every file is hashed; of the others every Python
-source and path file is, and the rest is looked at by its size. Nothing of any distribution is imported.
-RECORD: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+Question: {"protected": [DISTRIBUTION...], "files": false to leave files alone}. Of a protected distribution every file
+is hashed; of the others every Python source and path file is, and the rest is looked at by its size. Nothing of any
+distribution is imported. RECORD: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def main() -> None:
     answer = {
         "markers": markers(),
         "distributions": {name: describe(copy) for name, copy in sorted(found.items())},
-        "records": verdicts(found, protected),
+        "records": verdicts(found, protected) if question.get("files", True) else {},
     }
     print("\n" + json.dumps(answer))
 
