@@ -181,14 +181,14 @@ def at_file(root: Path, path: str) -> str:
     return str(root / path)
 
 
-def in_child(work: Callable[[], object], at: int | str) -> int:
-    """The exit code of a child that does `work` and is killed before its `at`-th file operation, or before the
-    rename that gives the file `at` its name."""
+def in_child(work: Callable[[], object], at: int | str, within: Path = Path("/")) -> int:
+    """The exit code of a child that does `work` and is killed before its `at`-th file operation below `within`, or
+    before the rename that gives the file `at` its name."""
     child = os.fork()
     if child == 0:
         code = 70
         try:
-            arm(at)
+            arm(at, f"{within}/".replace("//", "/"))
             work()
             code = 0
         finally:
@@ -196,7 +196,7 @@ def in_child(work: Callable[[], object], at: int | str) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def arm(at: int | str) -> None:
+def arm(at: int | str, within: str) -> None:
     count = 0
 
     def tick() -> None:
@@ -208,7 +208,8 @@ def arm(at: int | str) -> None:
     def audit(event: str, arguments: tuple[object, ...]) -> None:
         if event == "os.rename" and str(arguments[1]) == at:
             os.kill(os.getpid(), signal.SIGKILL)
-        if event in EVENTS or (event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING):
+        is_written = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
+        if (event in EVENTS or is_written) and str(arguments[0]).startswith(within):
             tick()
 
     def fsync(descriptor: int, real: Callable[[int], None] = os.fsync) -> None:
