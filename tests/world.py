@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from patchq.cli import run
 from patchq.commands.lock import lock
 from patchq.commands.place import Place
 from patchq.index.pipconfig import pip_config
@@ -72,13 +73,18 @@ Last-Update: 2026-01-02
 """
 
 
-def git(folder: Path, *words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
+def git_bytes(folder: Path, *words: str, stdin: bytes = b"") -> bytes:
     """What plain git prints in `folder`; fails the test where git does."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    done = subprocess.run(["git", *words], cwd=folder, env={**clean, **_ME, **(env or {})}, input=stdin,
-                          capture_output=True, check=False)  # fmt: skip
+    argv, env = ["git", *words], {**clean, **_ME}
+    done = subprocess.run(argv, cwd=folder, env=env, input=stdin, capture_output=True, check=False)
     assert done.returncode == 0, f"git {' '.join(words)}: {done.stderr.decode('utf-8', 'replace')}"
-    return done.stdout.decode("utf-8", "surrogateescape").strip()
+    return done.stdout
+
+
+def git(folder: Path, *words: str, stdin: bytes = b"") -> str:
+    """Like `git_bytes`, as text without the white space around it."""
+    return os.fsdecode(git_bytes(folder, *words, stdin=stdin)).strip()
 
 
 def write(folder: Path, files: Mapping[str, bytes | str | None]) -> None:
@@ -110,7 +116,7 @@ def make_alpha(folder: Path) -> tuple[str, str]:
     make_repository(alpha, ALPHA)
     (alpha / "run.sh").chmod(0o755)
     (alpha / "core").symlink_to("alpha/core.py")
-    write(alpha, {".gitmodules": "[submodule \"plug\"]\n\tpath = plug\n\turl = ../plug\n"})
+    write(alpha, {".gitmodules": '[submodule "plug"]\n\tpath = plug\n\turl = ../plug\n'})
     (alpha / "plug").mkdir()
     git(alpha, "add", "run.sh", "core", ".gitmodules")
     git(alpha, "update-index", "--add", "--cacheinfo", f"160000,{plug},plug")
@@ -153,7 +159,7 @@ def header(subject: str, **fields: str) -> bytes:
     return HEADER.format(subject=subject, fields=rows).encode()
 
 
-def diff_of(folder: Path, files: Mapping[str, bytes | None], *, keep: bool = True, options: tuple[str, ...] = ()) -> bytes:
+def diff_of(folder: Path, files: Mapping[str, bytes | None], *options: str, keep: bool = True) -> bytes:
     """The diff that changing `files` makes in a repository; with `keep` it is committed there, else undone."""
     write(folder, files)
     git(folder, "add", "-A", "-f", "--", *files)
@@ -163,17 +169,6 @@ def diff_of(folder: Path, files: Mapping[str, bytes | None], *, keep: bool = Tru
     else:
         git(folder, "reset", "-q", "--hard")
     return made
-
-
-def git_bytes(folder: Path, *words: str) -> bytes:
-    """Like `git`, as bytes and with the last newline."""
-    return git(folder, *words).encode("utf-8", "surrogateescape") + b"\n" if words[0] != "diff" else _raw(folder, words)
-
-
-def _raw(folder: Path, words: tuple[str, ...]) -> bytes:
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    done = subprocess.run(["git", *words], cwd=folder, env={**clean, **_ME}, capture_output=True, check=True)
-    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -272,6 +267,7 @@ QUEUE: Mapping[str, str] = {
     "alpha/tests/test_name.py": TEST,
     "beta/series": "device/double.patch\n",
 }
+ALPHA_USE = "alpha: {baseline: git, environments: [train]}"
 TARGET = """\
 description: {name}
 traits: [{traits}]
@@ -293,12 +289,11 @@ def make_world(folder: Path) -> World:
     python = make_python(folder / "python")
     world = World(folder, folder / "queue/series", folder / "sources/alpha", folder / "links", python)
     targets = {
-        "small": ("small", "alpha: {baseline: git, environments: [train]}, "
-                           "beta: {baseline: sdist, environments: [train], imports: []}"),
-        "tiny": ("small, tiny", "alpha: {baseline: git, environments: [train]}"),
-        "plain": ("", "alpha: {baseline: git, environments: [train]}"),
+        "small": ("small", f"{ALPHA_USE}, beta: {{baseline: sdist, environments: [train], imports: []}}"),
+        "tiny": ("small, tiny", ALPHA_USE),
+        "plain": ("", ALPHA_USE),
         "site": ("", "beta: {baseline: installed, sink: installed, environments: [train]}"),
-    }  # fmt: skip
+    }
     write(world.root, {path: textwrap.dedent(text) for path, text in QUEUE.items()})
     for name, (traits, upstreams) in targets.items():
         text = TARGET.format(name=name, traits=traits, upstreams=upstreams, python=python)
@@ -309,8 +304,8 @@ def make_world(folder: Path) -> World:
         "alpha/baseline.yaml": f'upstream: alpha\nversion: "1"\npackages: [alpha]\ncompile: [alpha]\n'
         f'git:\n  commit: "{alpha}"\n  source: "{sources}/alpha"\n'
         f'  submodules: {{plug: {{commit: "{plug}", source: "{sources}/plug"}}}}\n',
-        "beta/baseline.yaml": 'upstream: beta\nversion: "1.0"\npackages: [beta]\ncompile: [beta]\nsdist:\n  project: beta\n'
-        f'  version: "1.0"\n  filename: beta-1.0.tar.gz\n  sha256: "{digest}"\n'
+        "beta/baseline.yaml": 'upstream: beta\nversion: "1.0"\npackages: [beta]\ncompile: [beta]\n'
+        f'sdist:\n  project: beta\n  version: "1.0"\n  filename: beta-1.0.tar.gz\n  sha256: "{digest}"\n'
         'installed: {distribution: beta, version: "1.0", like: sdist}\n',
     })  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -333,3 +328,8 @@ def step_of(report: Report, name: str, group: str = "") -> Step:
 def states(report: Report) -> dict[str, str]:
     """Name → state of every step; later ones win."""
     return {step.name: step.state.value for step in report.steps}
+
+
+def patchq(*argv: object) -> int:
+    """Run the command line in this process; its exit code."""
+    return run([str(word) for word in argv])
