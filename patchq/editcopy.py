@@ -201,7 +201,8 @@ class EditCopy:
     def _scratch_index(self) -> Iterator[Git]:
         with tempfile.TemporaryDirectory(prefix="patchq-") as scratch:
             index = Path(scratch) / "index"
-            shutil.copyfile(self.folder / ".git" / "index", index)
+            # With the index's own time: git compares it with the files' times to find edits of the same second.
+            shutil.copy2(self.folder / ".git" / "index", index)
             yield self.git.with_variables({"GIT_INDEX_FILE": str(index)})
 
 
