@@ -22,7 +22,14 @@ MOST = 3.0
 
 
 def make_place(folder: Path, source: str, recipe: str, python: str) -> Place:
-    """A queue without patches on the real verl, whose one environment is `python`."""
+    """A queue without patches on the real verl, whose one environment is `python`, with every distribution protected.
+
+    So each byte that `sha256sum` reads is hashed by `verify` too.
+    """
+    listing = (
+        "from importlib.metadata import distributions; print(sorted({d.metadata['Name'] for d in distributions()}))"
+    )
+    asked = subprocess.run([python, "-I", "-c", listing], capture_output=True, check=True, text=True)
     files = {
         "series/queue.yaml": "schema: 1\nname: bench\n",
         "series/verl/series": "",
@@ -42,7 +49,7 @@ def make_place(folder: Path, source: str, recipe: str, python: str) -> Place:
             upstreams:
               verl: {{baseline: git, environments: [rl], imports: []}}
             environments:
-              rl: {{python: {python}}}
+              rl: {{python: {python}, protected: {asked.stdout.strip()}}}
             """,
     }
     for path, text in files.items():

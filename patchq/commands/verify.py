@@ -125,7 +125,9 @@ class _Verification:
         yield from (Step(one.where, State.EDITED, one.what, "queue", hint=one.hint) for one in stale)
         if not stale:
             yield Step("lock", State.PASSED, f"{self.lock.digest[:12]} agrees with every file of the queue", "queue")
-        if self.applied.lock != self.lock.digest:
+        if self.applied.exit not in (0, 4):
+            yield Step("last apply", State.FAILED, f"failed: {self.applied.id}", "queue", hint="run: patchq apply")
+        elif self.applied.lock != self.lock.digest:
             what = f"was of lock {self.applied.lock[:12]}"
             yield Step("last apply", State.FAILED, what, "queue", hint="run: patchq apply")
         if missing := self.applied.not_run():

@@ -67,9 +67,18 @@ def interpreter_of(head: str) -> str | None:
 
 
 def is_ours(interpreter: str) -> bool:
-    """Whether it lies in the folder of this interpreter (both may link to one base, so the folders are compared)."""
-    folders = [os.path.realpath(os.path.dirname(path)) for path in (interpreter, sys.executable)]
-    return folders[0] == folders[1] or os.path.realpath(interpreter) == os.path.abspath(sys.executable)
+    """Whether it runs in this environment."""
+    return home(interpreter) == home(sys.executable)
+
+
+def home(interpreter: str) -> str:
+    """What tells environments apart: a virtual environment's folder, else the very binary.
+
+    Virtual environments link to one binary, and one binary has many names.
+    """
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(interpreter)))
+    is_virtual = os.path.exists(os.path.join(folder, "pyvenv.cfg"))
+    return os.path.realpath(folder if is_virtual else interpreter)
 
 
 def main() -> None:
