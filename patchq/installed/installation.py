@@ -16,6 +16,10 @@ SECONDS = 60.0
 INSTEAD = "use a work copy instead (sink: work-copy)"
 
 
+class NotInstalled(Refused):
+    """The interpreter does not have the distribution at all: there is nothing to patch, and nothing runs unpatched."""
+
+
 @dataclass(frozen=True)
 class Installation:
     """A distribution in the site-packages of an interpreter.
@@ -85,7 +89,7 @@ def _parse(outcome: Outcome, python: Path) -> _Answer:
 def _only(copies: Sequence[_Copy], python: Path, distribution: str) -> _Copy:
     if not copies:
         hint = f"install it, or {INSTEAD}"
-        raise Refused(f"{distribution} is not installed there", where=str(python), hint=hint)
+        raise NotInstalled(f"{distribution} is not installed there", where=str(python), hint=hint)
     for copy in copies:
         if copy.editable:
             raise Refused(f"{distribution} is an editable install", where=copy.metadata, hint=INSTEAD)
