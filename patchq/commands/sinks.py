@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchq.commands.place import Place
-from patchq.errors import PatchqError, Refused
-from patchq.installed import FileChange, Installation, locate, placed_bytes, state, take_back
+from patchq.errors import PatchqError, Prevented, Refused
+from patchq.installed import FileChange, Installation, NotInstalled, locate, placed_bytes, state, take_back
 from patchq.installed import place as place_files
 from patchq.lease import refuse_in_use
 from patchq.lock import LockedSelection, touched_files
@@ -38,7 +38,11 @@ class Installed:
     def placed(self) -> Iterator[Step]:
         """Change the files in place; what is as locked already stays as it is."""
         for env, name, locked in self._uses():
-            found = self._locate(env, name, locked)
+            try:
+                found = self._locate(env, name, locked)
+            except (NotInstalled, Prevented) as error:
+                yield _nothing_there(env, name, error)
+                continue
             changes = self._changes(locked)
             journal = self._journal(env, name, locked)
             for old in self._journals(env, name):
@@ -92,6 +96,9 @@ class Installed:
             group = f"environment {env}"
             try:
                 now = state(self._locate(env, name, locked), self._changes(locked))
+            except (NotInstalled, Prevented) as error:
+                yield _nothing_there(env, name, error)
+                continue
             except PatchqError as error:
                 for problem in error.problems:
                     yield Step(f"installed {name}", State.FAILED, str(problem), group)
@@ -174,6 +181,11 @@ def protected(target: Target, host: Host, where: str) -> Protected:
         {path: digest_folder(Path(path)) for path in paths.values() if path},
         tuple(text for text, path in paths.items() if not path),
     )
+
+
+def _nothing_there(env: str, name: str, error: PatchqError) -> Step:
+    problem = error.problems[0]
+    return Step(f"installed {name}", State.NOT_RUN, str(problem), f"environment {env}")
 
 
 def _plain_environment() -> dict[str, str]:

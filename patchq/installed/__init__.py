@@ -5,8 +5,18 @@ Hard links are broken rather than written through, so that an environment which 
 """
 
 from patchq.installed.changes import FileChange, state
-from patchq.installed.installation import Installation, locate
+from patchq.installed.installation import Installation, NotInstalled, locate
 from patchq.installed.journal import placed_bytes, roll_forward
 from patchq.installed.sink import place, take_back
 
-__all__ = ["FileChange", "Installation", "locate", "place", "placed_bytes", "roll_forward", "state", "take_back"]
+__all__ = [
+    "FileChange",
+    "Installation",
+    "NotInstalled",
+    "locate",
+    "place",
+    "placed_bytes",
+    "roll_forward",
+    "state",
+    "take_back",
+]
