@@ -64,10 +64,15 @@ class Git:
         }
 
     def overriding(self) -> dict[str, str]:
-        """Our variables for a child that inherits the caller's environment: what steers git is set to nothing."""
+        """Our variables for a child that inherits the caller's environment: what steers git is set to nothing.
+
+        Only for commands that need no work tree. What may not be empty names this very repository.
+        """
         ours = {name: value for name, value in self.environment().items() if os.environ.get(name) != value}
         nothing = dict.fromkeys((name for name in os.environ if name.startswith("GIT_")), "")
-        return {**nothing, **ours, "GIT_OBJECT_DIRECTORY": str(self.git_dir / "objects"), "GIT_CONFIG_COUNT": "0"}
+        here = dict.fromkeys(("GIT_COMMON_DIR", "GIT_WORK_TREE"), str(self.git_dir))
+        objects = str(self.git_dir / "objects")
+        return {**nothing, **here, **ours, "GIT_OBJECT_DIRECTORY": objects, "GIT_CONFIG_COUNT": "0"}
 
     def with_variables(self, variables: Mapping[str, str]) -> Git:
         """The same git with more variables set (`GIT_INDEX_FILE`, `GIT_WORK_TREE`, …)."""
