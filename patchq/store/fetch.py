@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from patchq.errors import Invalid, Prevented
 from patchq.process import Outcome, run
@@ -13,10 +14,14 @@ from patchq.store.git import last_line
 from patchq.store.objects import Store
 
 SCHEMES = ("https", "ssh", "git", "file", "http")
+# What would lead git into another repository; configuration in variables is the user's own and stays.
 _STEERING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
-             "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_CEILING_DIRECTORIES", "GIT_CONFIG",
-             "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_REPLACE_REF_BASE", "GIT_GRAFT_FILE",
-             "GIT_SHALLOW_FILE", "GIT_QUARANTINE_PATH")  # fmt: skip
+             "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_CEILING_DIRECTORIES",
+             "GIT_REPLACE_REF_BASE", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE", "GIT_QUARANTINE_PATH")  # fmt: skip
+# Of the user's configuration, what would change the store rather than reach the source.
+_GUARDS = ("-c", "protocol.ext.allow=never", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false",
+           "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "fetch.prune=false",
+           "-c", "fetch.writeCommitGraph=false", "-c", "fetch.showForcedUpdates=false")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,11 @@ class Source:
     location: str
 
     @property
-    def is_local(self) -> bool:
-        return Path(self.location).exists()
+    def path(self) -> Path | None:
+        """The folder on this host that `location` names, plainly or as `file://`; None for anything else."""
+        is_url = self.location.startswith("file://")
+        place = Path(unquote(self.location.removeprefix("file://")) if is_url else self.location)
+        return place.resolve() if place.exists() else None
 
 
 def check_location(location: str) -> str | None:
@@ -73,11 +81,11 @@ def fetch_commit(store: Store, source: Source, commit: str, *, history: bool = F
     refused = check_location(source.location)
     if refused:
         raise Invalid(f"the source of {source.name} {refused}", where=source.location)
-    location = str(Path(source.location).resolve()) if source.is_local else source.location
+    location = str(source.path or source.location)
     depth = ("--unshallow",) if history and commit in store.shallow() else () if history else ("--depth=1",)
     fetch = ("-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-recurse-submodules",
              *depth, location, f"{commit}:{keep_ref(commit)}")  # fmt: skip
-    outcome = store.git.try_run(fetch) if source.is_local else _fetch_by_network(store, fetch)
+    outcome = store.git.try_run(fetch) if source.path else _fetch_by_network(store, fetch)
     if not outcome.ok:
         raise Prevented(_reason(source, location, commit, outcome), hint=f"name one: --source {source.name}=PATH|URL")
 
@@ -85,15 +93,7 @@ def fetch_commit(store: Store, source: Source, commit: str, *, history: bool = F
 def _fetch_by_network(store: Store, fetch: tuple[str, ...]) -> Outcome:
     inherited = {key: value for key, value in os.environ.items() if key not in _STEERING}
     environment = {**inherited, "GIT_DIR": str(store.folder), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    guards = (
-        "-c",
-        "protocol.ext.allow=never",
-        "-c",
-        "core.hooksPath=/dev/null",
-        "-c",
-        "core.fsmonitor=false",
-    )
-    return run(("git", *guards, *fetch), env=environment, cwd=store.folder, timeout=1800)
+    return run(("git", *_GUARDS, *fetch), env=environment, cwd=store.folder, timeout=1800)
 
 
 def _reason(source: Source, location: str, commit: str, outcome: Outcome) -> str:
