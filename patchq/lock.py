@@ -154,7 +154,7 @@ def differences(queue: Queue, lock: Lock) -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class Resolution:
-    """What selections resolve to, by key; `kept` are those that nothing here could prove again."""
+    """What selections resolve to, by key; `kept` are those that nothing here could prove again, and why."""
 
     selections: dict[str, LockedSelection]
     kept: tuple[str, ...] = ()
@@ -173,12 +173,12 @@ def resolve(queue: Queue, engine: Engine, sources: Sources, before: Lock | None 
     for selection in selections(queue):
         try:
             base = sources.base(selection.upstream, selection.form)
-        except Prevented:
+        except Prevented as error:
             known = _still_locked(queue, selection, before)
             if known is None:
                 raise
             resolved[selection.key] = known
-            kept.append(selection.key)
+            kept.append(f"{selection.key}: {error.problems[0].what}")
             continue
         placed = engine.apply(base, selection.chosen)
         problems += [
