@@ -1,5 +1,8 @@
 """A small world that is real in every part: a git upstream with a submodule, an sdist, an installed distribution,
-and a queue that patches all three for several targets and a variant."""
+and a queue that patches all three for several targets and a variant.
+
+The interpreter of the target `blind` is not there: what needs one is not run, which makes its applies quick.
+"""
 
 from __future__ import annotations
 
@@ -292,11 +295,14 @@ def make_world(folder: Path) -> World:
         "small": ("small", f"{ALPHA_USE}, beta: {{baseline: sdist, environments: [train], imports: []}}"),
         "tiny": ("small, tiny", ALPHA_USE),
         "plain": ("", ALPHA_USE),
+        "blind": ("small", ALPHA_USE),
         "site": ("", "beta: {baseline: installed, sink: installed, environments: [train]}"),
     }
     write(world.root, {path: textwrap.dedent(text) for path, text in QUEUE.items()})
     for name, (traits, upstreams) in targets.items():
-        text = TARGET.format(name=name, traits=traits, upstreams=upstreams, python=python)
+        text = TARGET.format(
+            name=name, traits=traits, upstreams=upstreams, python="/nowhere/python" if name == "blind" else python
+        )
         write(world.root, {f"targets/{name}.yaml": text})
     write(world.root, patches(world.alpha, beta))
     sources = folder / "sources"
