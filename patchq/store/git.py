@@ -86,7 +86,7 @@ class Git:
         """Run git and return its standard output; raises `Prevented` with git's own last line if it fails."""
         outcome = self.try_run(args, stdin=stdin, cwd=cwd)
         if not outcome.ok:
-            raise Prevented(f"git {args[0]} failed: {last_line(outcome)}")
+            raise Prevented(f"git {_command(args)} failed: {last_line(outcome)}")
         return outcome.stdout
 
     def line(self, args: Sequence[str], *, stdin: bytes = b"") -> str:
@@ -101,6 +101,14 @@ def make_home(folder: Path) -> Path:
     if not config.exists():
         config.write_text(GLOBAL_CONFIG)
     return folder
+
+
+def _command(args: Sequence[str]) -> str:
+    """The command among git's arguments: what follows the settings in front of it."""
+    at = 0
+    while args[at] == "-c":
+        at += 2
+    return args[at]
 
 
 def last_line(outcome: Outcome) -> str:
