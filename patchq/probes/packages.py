@@ -82,7 +82,9 @@ def rows_of(copy: Distribution) -> list[Row] | None:
     if text is None:
         return None
     rows = (row for row in csv.reader(text.splitlines()) if len(row) == 3)
-    return [(name, digest, int(size or -1)) for name, digest, size in rows if not name.endswith(".pyc")]
+    return [
+        (name, digest, int(size) if size.isdigit() else -1) for name, digest, size in rows if not name.endswith(".pyc")
+    ]
 
 
 def chunks(root: str, rows: list[Row], whole: bool) -> Iterator[tuple[str, list[Row], bool]]:
@@ -127,17 +129,15 @@ def hash_file(path: str, algorithm: str) -> str:
     return base64.urlsafe_b64encode(hashed.digest()).rstrip(b"=").decode()
 
 
-def extras(root: str, rows: list[Row]) -> list[str]:
-    """Files in the packages of a distribution that its `RECORD` does not list."""
-    listed = {os.path.normpath(name) for name, _, _ in rows}
-    tops = {name.split("/")[0] for name in listed if "/" in name and not name.startswith("..")}
+def extras(root: str, rows: list[Row], listed: set[str]) -> list[str]:
+    """Files in the packages of a distribution that no `RECORD` lists: several may share a namespace."""
+    tops = {os.path.normpath(name).split("/")[0] for name, _, _ in rows if "/" in name}
     found: list[str] = []
-    for top in sorted(tops):
+    for top in sorted(tops - {".."}):
         for folder, folders, files in os.walk(os.path.join(root, top)):
             folders[:] = [name for name in folders if name != "__pycache__"]
-            inside = os.path.relpath(folder, root)
-            found += [path for name in files if (path := os.path.join(inside, name)) not in listed]
-    return sorted(found)
+            found += [path for name in files if (path := os.path.join(folder, name)) not in listed]
+    return sorted(os.path.relpath(path, root) for path in found)
 
 
 def verdicts(found: dict[str, Distribution], protected: set[str]) -> dict[str, dict[str, Any]]:
@@ -153,10 +153,14 @@ def verdicts(found: dict[str, Distribution], protected: set[str]) -> dict[str, d
     results: dict[str, list[Verdict]] = {name: [] for name in found}
     for (name, _), part in zip(portions, checked, strict=True):
         results[name] += part
-    return {name: summary(name, roots[name], rows[name], results[name], name in protected) for name in found}
+    listed = {os.path.normpath(os.path.join(roots[name], row[0])) for name, own in rows.items() for row in own or ()}
+    answers = {name: summary(rows[name], results[name], name in protected) for name in found}
+    for name in protected.intersection(found):
+        answers[name]["extras"] = extras(roots[name], rows[name] or [], listed)[:50]
+    return answers
 
 
-def summary(name: str, root: str, rows: list[Row] | None, results: list[Verdict], whole: bool) -> dict[str, Any]:
+def summary(rows: list[Row] | None, results: list[Verdict], whole: bool) -> dict[str, Any]:
     wrong = sorted((path, what) for path, what, _ in results if what)
     if rows is None:
         return {"record": False}
@@ -164,7 +168,6 @@ def summary(name: str, root: str, rows: list[Row] | None, results: list[Verdict]
     if whole:
         lines = "".join(f"{path} {digest}\n" for path, _, digest in sorted(results))
         answer["digest"] = hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
-        answer["extras"] = extras(root, rows)[:50]
     return answer
 
 
