@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from hostile import be_hostile
-from test_hermetic import contents
-from world import CORE, World, diff_of, git, patchq
+from world import CORE, World, contents, diff_of, git, patchq
 
 from patchq.bundle import commits_of, read_old_lock
 from patchq.errors import Invalid, Prevented

@@ -8,21 +8,9 @@ from pathlib import Path
 
 import pytest
 from hostile import be_hostile
-from world import World, git, patchq
+from world import World, contents, git, patchq
 
 SYSTEM_UID = 65534
-
-
-def contents(folder: Path) -> dict[str, tuple[str, bytes]]:
-    """Path → (kind, bytes) of everything below a folder, but what git notes about files' times."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_symlink():
-            found[name] = "link", os.fsencode(path.readlink())
-        elif path.is_file() and path.name != "index":
-            found[name] = "program" if path.stat().st_mode & 0o100 else "file", path.read_bytes()
-    return found
 
 
 def results(world: World, folder: Path, patch: pytest.MonkeyPatch) -> dict[str, dict[str, tuple[str, bytes]]]:

@@ -324,6 +324,18 @@ def make_world(folder: Path) -> World:
     return world
 
 
+def contents(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """Path → (kind, bytes) of everything below a folder, but what git notes about files' times."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = "link", os.fsencode(path.readlink())
+        elif path.is_file() and path.name != "index":
+            found[name] = "program" if path.stat().st_mode & 0o100 else "file", path.read_bytes()
+    return found
+
+
 def step_of(report: Report, name: str, group: str = "") -> Step:
     """The one step of a report with that name (and group)."""
     found = [step for step in report.steps if step.name == name and group in ("", step.group)]

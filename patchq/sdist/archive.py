@@ -195,7 +195,10 @@ def _content(name: str, size: int, stream: IO[bytes], budget: _Budget) -> bytes:
     if size < 0 or here + padded > stream.seek(0, io.SEEK_END):
         raise budget.refuse(name, "is cut off")
     stream.seek(here)
-    return stream.read(padded)[:size]
+    block = stream.read(padded)
+    if block[size:].strip(b"\0"):
+        raise budget.refuse(name, "is damaged behind its content")
+    return block[:size]
 
 
 def _zip_members(data: bytes, budget: _Budget) -> Iterator[Member]:
