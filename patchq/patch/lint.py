@@ -21,6 +21,8 @@ def lint_header(patch: Patch, layer: str) -> tuple[Problem, ...]:
 
 def _lint_fields(patch: Patch, layer: str) -> Iterator[Problem]:
     header, top = patch.header, f"{patch.where}:1"
+    if not patch.changes:
+        yield Problem("has no diff: it changes nothing", top, "was it cut off?")
     if not header.subject:
         yield Problem("the header has no Description or Subject", top, "say in one line what the patch does")
     if not header.origin and not (header.get("author") or header.get("from")):

@@ -15,7 +15,7 @@ from patchq.store.objects import Store
 from patchq.store.trees import Entry
 
 _OFFSET = re.compile(r"Hunk #(\d+) succeeded at (\d+) \(offset (-?\d+) lines?\)")
-_CHECKING = re.compile(r"Checking patch (.*)\.\.\.$")
+_CHECKING = re.compile(r"Checking patch .*\.\.\.$")
 _FAILED = re.compile(r"error: patch failed: (.*):(\d+)$")
 _BECAUSE = re.compile(r"error: (.*)$")
 
@@ -73,10 +73,10 @@ class Applier:
             cwd=self._index.parent,
         )
         said = outcome.stderr.decode("utf-8", "surrogateescape").splitlines()
-        named = frozenset(_numstat(outcome.stdout))
+        names = tuple(_numstat(outcome.stdout))
         if not outcome.ok:
-            return Applied({}, named, failed=_failures(said), errors=_reasons(said, outcome.code))
-        return Applied(_difference(before, read_index(self._index)), named, tuple(_offsets(said)))
+            return Applied({}, frozenset(names), failed=_failures(said), errors=_reasons(said, outcome.code))
+        return Applied(_difference(before, read_index(self._index)), frozenset(names), tuple(_offsets(said, names)))
 
 
 def _numstat(output: bytes) -> Iterator[str]:
@@ -90,11 +90,13 @@ def _difference(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> dict
     return gone | {path: entry for path, entry in after.items() if before.get(path) != entry}
 
 
-def _offsets(said: list[str]) -> Iterator[Offset]:
+def _offsets(said: list[str], names: Sequence[str]) -> Iterator[Offset]:
+    """The offsets, file by file: git checks them in the order of `names` and quotes what it says of them."""
+    files = iter(names)
     path = ""
     for line in said:
-        if found := _CHECKING.match(line):
-            path = found[1].rpartition(" => ")[2]
+        if _CHECKING.match(line):
+            path = next(files, "")
         elif found := _OFFSET.match(line):
             yield Offset(path, int(found[1]), int(found[2]), int(found[3]))
 
