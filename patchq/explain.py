@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -15,6 +16,9 @@ from patchq.store.apply import Applied
 
 _MAX_MISSING = 3
 _MAX_CANDIDATES = 12
+# A line that stands there more often says nothing about where a hunk belongs.
+_COMMON = 200
+_LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -53,42 +57,65 @@ def explain(engine: Engine, base: Base, selection: Selection, placed: Sequence[P
 
 
 def _hunk(engine: Engine, patch: Patch, tree: str, path: str, line: int) -> list[str]:
+    """The hunk, and its first line that is not there where most of the others are."""
     view = conflict_view(patch, path, line)
     if view is None:
         return []
     entry = engine.store.entries(tree, [path]).get(path)
-    found = engine.store.read(entry.id, "blob").split(b"\n") if entry else []
-    rows = [f"{path}: hunk at line {line}{f' ({view.section.strip()})' if view.section.strip() else ''}"]
+    text = engine.store.read(entry.id, "blob").decode("utf-8", "replace") if entry else ""
+    found = text.removesuffix("\n").split("\n") if text else []
+    section = view.section.strip()
+    rows = [f"{path}: hunk at line {line}{f' ({section})' if section else ''}"]
+    shift = _best_shift(view.expected, found)
     for number, expected in view.expected:
-        there = found[number - 1].decode("utf-8", "replace") if number <= len(found) else "(end of file)"
-        if there != expected.rstrip("\n"):
-            rows.append(f"  line {number}: expected {expected.rstrip()!r}")
-            rows.append(f"  line {number}: found    {there.rstrip()!r}")
+        at = number + shift
+        there = found[at - 1] if 0 < at <= len(found) else None
+        if there != expected:
+            rows.append(f"  line {at}: expected {_shown(expected)}")
+            rows.append(f"  line {at}: found    {'(end of file)' if there is None else _shown(there)}")
             break
     return rows
+
+
+def _best_shift(expected: Sequence[tuple[int, str]], found: Sequence[str]) -> int:
+    """By how many lines the place is off where most of the expected lines are; 0 where no place is better."""
+    places: dict[str, list[int]] = {}
+    for number, text in enumerate(found, 1):
+        places.setdefault(text, []).append(number)
+    votes = Counter(
+        at - number for number, text in expected for at in places.get(text, ()) if len(places[text]) <= _COMMON
+    )
+    votes[0] = sum(1 for number, text in expected if number <= len(found) and found[number - 1] == text)
+    return max(votes, key=lambda shift: (votes[shift], -abs(shift)))
+
+
+def _shown(line: str) -> str:
+    return repr(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
 
 
 def _responsible(
     engine: Engine, base: Base, selection: Selection, placed: Sequence[Placed], failed: Placed, patch: Patch
 ) -> str:
-    position = placed.index(failed)
+    before = placed[: placed.index(failed)]
     missing = _missing_patches(engine, selection, failed, patch)
     if missing:
         return "needs " + " or ".join(" with ".join(names) for names in missing) + ", which this selection leaves out"
-    earlier = _breaking_patch(engine, base, placed[:position], patch)
+    earlier = _breaking_patch(engine, base, before, patch)
     if earlier:
         return f"{earlier} changed these lines before it"
+    fallen = [step.queued for step in before if not step.ok and step.queued.patch]
+    beside = next((queued.name for queued in fallen if queued.patch and queued.patch.paths & patch.paths), None)
+    if beside:
+        return f"{beside}, which changes the same file before it, does not apply either"
     return _baseline_difference(engine, base, patch)
 
 
 def _breaking_patch(engine: Engine, base: Base, before: Sequence[Placed], patch: Patch) -> str | None:
-    """The first selected patch after which this one no longer applies; None if it never did."""
-    if not engine.step(patch, base.tree).ok:
-        return None
-    for step in before:
-        if step.ok and not engine.step(patch, step.tree).ok:
-            return step.queued.name
-    return None
+    """The selected patch after which this one no longer applies; None if there was no tree on which it did."""
+    applied = [step for step in before if step.ok]
+    trees = [base.tree, *(step.tree for step in applied)]
+    good = [at for at, tree in enumerate(trees) if engine.step(patch, tree).ok]
+    return applied[good[-1]].queued.name if good else None
 
 
 def _baseline_difference(engine: Engine, base: Base, patch: Patch) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from unidiff.errors import UnidiffParseError
@@ -43,10 +42,12 @@ def _expected(patch: Patch, change: Change, hunk: Hunk) -> tuple[tuple[int, str]
 
 def _by_unidiff(hunk: str) -> tuple[tuple[int, str], ...]:
     (block,) = PatchSet(f"--- a/old\n+++ b/new\n{hunk}")[0]
-    return tuple((line.source_line_no, line.value.rstrip("\r\n")) for line in block if line.source_line_no is not None)
+    return tuple(
+        (line.source_line_no, line.value.removesuffix("\n")) for line in block if line.source_line_no is not None
+    )
 
 
 def _by_hand(hunk: bytes, first: int) -> tuple[tuple[int, str], ...]:
     lines = [line for line in hunk.split(b"\n")[1:-1] if line[:1] in (b"", b" ", b"-")]
-    texts = (os.fsdecode(line[1:].rstrip(b"\r")) for line in lines)
+    texts = (line[1:].decode("utf-8", "replace") for line in lines)
     return tuple(enumerate(texts, first))

@@ -17,7 +17,8 @@ from patchq.store.trees import Entry
 _OFFSET = re.compile(r"Hunk #(\d+) succeeded at (\d+) \(offset (-?\d+) lines?\)")
 _CHECKING = re.compile(r"Checking patch .*\.\.\.$")
 _FAILED = re.compile(r"error: patch failed: (.*):(\d+)$")
-_BECAUSE = re.compile(r"error: (.*)$")
+# What git searched for follows on lines of its own; a conflict shows it better.
+_BECAUSE = re.compile(r"error: (?!while searching for:)(.*)$")
 
 
 @dataclass(frozen=True)
