@@ -13,7 +13,6 @@ from patchq.engine import Engine
 from patchq.queue.selection import select
 from patchq.report import State, Step
 
-
 F3_END = b"b = a + 1\n    return b\n\n\ndef f4"
 
 
