@@ -68,7 +68,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = next(folder.glob("lib/python3*/site-packages"))
     for part in ("deepspeed", "deepspeed-0.18.4.dist-info"):
         shutil.copytree(packages / part, own / part, ignore=shutil.ignore_patterns("__pycache__"))
-    (own / "training.pth").write_text(f"{packages}\n")
+    for path in packages.iterdir():
+        if not path.name.startswith(("deepspeed", "__pycache__")) and not (own / path.name).exists():
+            (own / path.name).symlink_to(path)
     return folder / "bin/python"
 
 
