@@ -1,8 +1,8 @@
-"""Effect of device/forward-device-variables-to-ray.patch: the environment that real Ray workers get.
+"""Effect of device/forward-device-variables-to-ray.patch: what `run_ppo` gives to Ray, and what its workers then have.
 
-A child process starts Ray with none of the variables, sets them only afterwards, and launches workers
-with what get_ppo_ray_runtime_env() answers: so the raylet does not have them, as when it was started
-from another shell. Nothing is mocked.
+`run_ppo` runs for real up to its call of `ray.init`, which is kept instead of made: that needs no network. A Ray of its
+own (in a child process that knows nothing of verl) then starts workers with what was kept. Its raylet has none of the
+variables, as when it was started from another shell. Nothing of Ray is mocked there.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.needs("torch", "transformers", "ray", "tensordict")
+pytestmark = pytest.mark.needs("torch", "transformers", "ray", "tensordict", "omegaconf", "hydra")
 
 DEVICE = {
     "VERL_PLATFORM": "nvidia",
@@ -34,94 +37,177 @@ SDK = {
     "LD_LIBRARY_PATH": "/vendor/sdk/lib",
     "PATH": "/vendor/sdk/bin:/usr/bin:/bin",
 }
+PPU = {"PPU_SDK": "/vendor/sdk"}
+ALWAYS = {"PYTHONHASHSEED": "0", "VERL_FULL_DETERMINISM": "0", "VLLM_BATCH_INVARIANT": "0"}
 
-PROBE = """
+Variables = dict[str, str]
+
+
+@pytest.fixture
+def handed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Variables]:
+    """What a driver with certain variables hands to `ray.init` for its workers."""
+    import ray
+    from omegaconf import OmegaConf
+    from verl.trainer.main_ppo import run_ppo
+
+    class Handed(Exception):
+        pass
+
+    def init(**arguments: Any) -> None:
+        raise Handed(arguments)
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+
+    def hand(variables: Variables, own: Variables | None = None) -> Variables:
+        config = OmegaConf.create(
+            {
+                "actor_rollout_ref": {"rollout": {"full_determinism": False}},
+                "reward": {"reward_model": {"enable": False, "rollout": {}}},
+                "transfer_queue": {"enable": False},
+                "ray_kwargs": {"ray_init": {"runtime_env": {"env_vars": own}} if own else {}},
+            }
+        )
+        with monkeypatch.context() as driver:
+            for name in (*DEVICE, *SDK, *PPU, *ALWAYS):
+                driver.delenv(name, raising=False)
+            for name, value in variables.items():
+                driver.setenv(name, value)
+            with pytest.raises(Handed) as called:
+                run_ppo(config, None)
+        return dict(called.value.args[0]["runtime_env"]["env_vars"])
+
+    return hand
+
+
+def test_device_variables_are_handed_to_ray(handed: Callable[..., Variables]) -> None:
+    """Without the patch none of them is: the workers allocate, attend and pick a platform otherwise than the driver."""
+    given = handed({**DEVICE, **SDK})
+    assert {name: given.get(name) for name in DEVICE} == DEVICE
+
+
+def test_the_vendor_sdk_is_handed_on_where_there_is_one(handed: Callable[..., Variables]) -> None:
+    """Without the patch os.path.join(os.environ.get("CUDA_PATH"), ...) in the vendor's code meets None."""
+    given = handed({**DEVICE, **SDK, **PPU})
+    assert {name: given.get(name) for name in (*DEVICE, *SDK, *PPU)} == {**DEVICE, **SDK, **PPU}
+
+
+def test_without_ppu_sdk_each_node_keeps_its_own_paths(handed: Callable[..., Variables]) -> None:
+    """Without PPU_SDK nothing about PATH, LD_LIBRARY_PATH and CUDA_* is handed on: as upstream."""
+    assert not set(SDK) & set(handed({**DEVICE, **SDK}))
+    assert not set(SDK) & set(handed({**DEVICE, **SDK, "PPU_SDK": ""}))
+
+
+def test_unset_variables_are_not_handed_on(handed: Callable[..., Variables]) -> None:
+    """With none of them set the runtime environment is upstream's: not one name, not one empty string more."""
+    for none in ({}, dict.fromkeys(DEVICE, "")):
+        given = handed(none)
+        assert not {*DEVICE, *SDK, *PPU} & set(given)
+        assert {name: given[name] for name in ALWAYS} == ALWAYS
+
+
+def test_an_entry_of_the_configuration_wins(handed: Callable[..., Variables]) -> None:
+    """As upstream: ray_kwargs.ray_init.runtime_env.env_vars is the user's own word."""
+    own = {"VERL_ATTN_IMPLEMENTATION": "eager", "PYTORCH_ALLOC_CONF": "backend:native"}
+    given = handed(DEVICE, own)
+    assert {name: given[name] for name in own} == own
+
+
+WORKERS = """
 import json, os, sys
 import ray
-from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-device, sdk, ray_dir = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
-names = [*device, *sdk, "PPU_SDK"]
-for name in [*names, "PYTHONHASHSEED", "VERL_FULL_DETERMINISM", "VLLM_BATCH_INVARIANT"]:
-    if name != "PATH":
-        os.environ.pop(name, None)  # only now: a vendor's torch may need them to be imported at all
-ray.init(num_cpus=1, include_dashboard=False, _temp_dir=ray_dir, object_store_memory=80 << 20,
-         log_to_driver=False)
-before = dict(os.environ)
+folder, *names = sys.argv[1:]
+for name in names:
+    os.environ.pop(name, None)  # only now: this interpreter may have needed them to start at all
+ray.init(num_cpus=1, include_dashboard=False, _temp_dir=folder, object_store_memory=80 << 20, log_to_driver=False)
 
 
 @ray.remote(num_cpus=1)
-def worker_env():
-    return {name: os.environ.get(name) for name in names}
+def environment():
+    return dict(os.environ)
 
 
-def look(variables, launch=True):
-    os.environ.clear()
-    os.environ.update(before)
-    os.environ.update(variables)
-    forwarded = get_ppo_ray_runtime_env()["env_vars"]
-    task = worker_env.options(runtime_env={"env_vars": forwarded})
-    worker = launch and ray.get(task.remote(), timeout=120)
-    return {"forwarded": forwarded, "worker": worker}
-
-
-out = {"raylet": ray.get(worker_env.remote(), timeout=120), "none": look({}, launch=False),
-       "gpu": look({**device, **sdk}), "ppu": look({**device, **sdk, "PPU_SDK": "/vendor/sdk"})}
-print("RESULT", json.dumps(out), flush=True)
+for line in sys.stdin:
+    task = environment.options(runtime_env={"env_vars": json.loads(line)})
+    print("WORKER", json.dumps(ray.get(task.remote())), flush=True)
 """
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    work = tmp_path_factory.mktemp("forward")
-    (work / "probe.py").write_text(PROBE)
-    return run_probe(work, json.dumps(DEVICE), json.dumps(SDK))
+class RayWorkers:
+    """A Ray whose raylet has none of the variables; test files of one pytest process share it, as starting it is slow.
 
+    Its folder's name is short, as a Unix socket path ends at 107 bytes.
+    """
 
-def run_probe(work: Path, *args: str) -> dict[str, Any]:
-    """Runs probe.py and reads its one RESULT line."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    env |= {"HOME": str(work), "PYTHONDONTWRITEBYTECODE": "1"}
-    ray_dir = tempfile.mkdtemp(prefix="pq", dir="/tmp")  # short: a Unix socket path ends at 107 bytes
-    try:
-        child = subprocess.run(
-            [sys.executable, str(work / "probe.py"), *args, ray_dir],
-            cwd=work, env=env, capture_output=True, text=True, timeout=300,
+    NAME, SECONDS = "patchq-ray-workers", 120
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pq", dir="/tmp"))
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "VERL_", "PYTORCH_"))}
+        env["RAY_USAGE_STATS_ENABLED"] = "0"
+        unset = ("PPU_SDK", "CUDA_PATH", "CUDA_HOME", "LD_LIBRARY_PATH")
+        self.errors = (self.folder / "errors").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKERS, str(self.folder), *unset],
+            cwd=self.folder, env=env, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
         )  # fmt: skip
-    finally:
-        shutil.rmtree(ray_dir, ignore_errors=True)
-    results = [line for line in child.stdout.splitlines() if line.startswith("RESULT ")]
-    assert results, f"the probe failed:\n{child.stdout[-2000:]}\n{child.stderr[-4000:]}"
-    return json.loads(results[-1].removeprefix("RESULT "))
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Any:
+        """The one that an earlier file of this pytest process started, or a new one."""
+        if not config.pluginmanager.has_plugin(cls.NAME):
+            workers = cls()
+            config.pluginmanager.register(workers, cls.NAME)
+            config.add_cleanup(workers.stop)
+        return config.pluginmanager.get_plugin(cls.NAME)
+
+    def environment(self, env_vars: Variables) -> Variables:
+        """The environment of a worker that is started with these variables in its runtime environment."""
+        assert self.process.stdin and self.process.stdout
+        alarm = threading.Timer(self.SECONDS, self.process.kill)
+        alarm.start()
+        try:
+            print(json.dumps(env_vars), file=self.process.stdin, flush=True)
+            answers = (line for line in self.process.stdout if line.startswith("WORKER "))
+            answer = next(answers, None)
+        except BrokenPipeError:
+            answer = None
+        finally:
+            alarm.cancel()
+        self.errors.seek(0)
+        assert answer, f"Ray gave no worker within {self.SECONDS} s:\n{self.errors.read()[-4000:]}"
+        return json.loads(answer.removeprefix("WORKER "))
+
+    def stop(self) -> None:
+        try:
+            self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.errors.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def test_the_raylet_itself_has_none_of_them(seen: dict[str, Any]) -> None:
-    """The set-up is what it claims: a worker without the runtime environment sees no such variable."""
-    assert {name: value for name, value in seen["raylet"].items() if name != "PATH" and value is not None} == {}
-    assert seen["raylet"]["PATH"] != SDK["PATH"]
+@pytest.fixture
+def workers(request: pytest.FixtureRequest) -> Any:
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=5).close()
+    except OSError:
+        pytest.skip("no loopback network")
+    return RayWorkers.of(request.config)
 
 
-def test_workers_get_the_device_variables(seen: dict[str, Any]) -> None:
-    """Without the patch the worker sees None: it allocates, attends and picks a platform otherwise than the
-    driver."""
-    assert {name: seen["gpu"]["worker"][name] for name in DEVICE} == DEVICE
+def test_real_workers_get_what_is_handed_on(handed: Callable[..., Variables], workers: Any) -> None:
+    """Without the patch a worker of a raylet that was started from another shell has none of the variables."""
+    raylet = workers.environment({})
+    assert not ({*DEVICE, *SDK, *PPU} - {"PATH"}) & set(raylet), "the set-up is not what it claims to be"
+    assert raylet["PATH"] != SDK["PATH"]
 
-
-def test_workers_get_the_vendor_sdk_where_there_is_one(seen: dict[str, Any]) -> None:
-    """Without the patch os.path.join(os.environ.get("CUDA_PATH"), ...) in the vendor's code meets None."""
-    expected = {**DEVICE, **SDK, "PPU_SDK": "/vendor/sdk"}
-    assert seen["ppu"]["worker"] == expected
-
-
-def test_without_ppu_sdk_each_node_keeps_its_own_paths(seen: dict[str, Any]) -> None:
-    """Without PPU_SDK nothing about PATH, LD_LIBRARY_PATH and CUDA_* is forwarded: as upstream."""
-    assert not set(SDK) & set(seen["gpu"]["forwarded"])
-    assert seen["gpu"]["worker"]["PATH"] == seen["raylet"]["PATH"]
-
-
-def test_unset_variables_are_not_forwarded(seen: dict[str, Any]) -> None:
-    """With none of them set the runtime environment is upstream's: not one name, not one empty string
-    more."""
-    assert not (set(DEVICE) | set(SDK) | {"PPU_SDK"}) & set(seen["none"]["forwarded"])
-    always = {name: seen["none"]["forwarded"][name] for name in ("PYTHONHASHSEED", "VERL_FULL_DETERMINISM")}
-    assert always == {"PYTHONHASHSEED": "0", "VERL_FULL_DETERMINISM": "0"}
+    gpu = workers.environment(handed({**DEVICE, **SDK}))
+    assert {name: gpu.get(name) for name in DEVICE} == DEVICE
+    assert gpu["PATH"] == raylet["PATH"]
+    ppu = workers.environment(handed({**DEVICE, **SDK, **PPU}))
+    assert {name: ppu.get(name) for name in (*DEVICE, *SDK, *PPU)} == {**DEVICE, **SDK, **PPU}
