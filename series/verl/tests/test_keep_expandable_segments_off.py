@@ -7,12 +7,17 @@ then obeys the string can only be seen on a GPU, in `torch.cuda.memory._snapshot
 from __future__ import annotations
 
 import asyncio
-import json
+import importlib
+import importlib.abc
+import importlib.machinery
 import os
-import subprocess
 import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -126,79 +131,96 @@ def test_weight_sync_of_the_trainer(handed: list[str], monkeypatch: pytest.Monke
     assert handed == [KEPT, KEPT]
 
 
-# Stands in for vllm only: any name below `vllm` is an empty class or module, enough to import verl's server.
-VLLM_STAND_IN = """
-import importlib.abc, importlib.machinery, sys, types
+class AnyClass(type):
+    """A class whose every attribute is such a class; what its objects are made with does not matter."""
 
-class Anything(type):
-    def __getattr__(cls, name):
+    def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Anything(name, (), {"__init__": lambda self, *a, **k: None})
+        return any_class(name)
 
-class Module(types.ModuleType):
-    __path__, __version__ = [], "0.18.0"
-    def __getattr__(self, name):
+
+def any_class(name: str) -> AnyClass:
+    return AnyClass(name, (), {"__init__": lambda self, *args, **kwargs: None})
+
+
+class StandIn(types.ModuleType):
+    __version__ = "0.18.0"
+
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        setattr(self, name, Anything(name, (), {"__init__": lambda self, *a, **k: None}))
+        setattr(self, name, any_class(name))
         return getattr(self, name)
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path=None, target=None):
+
+class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.partition(".")[0] == "vllm":
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
-    def create_module(self, spec):
-        return Module(spec.name)
-    def exec_module(self, module):
+        return None
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        return StandIn(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
         pass
 
-sys.meta_path.insert(0, Finder())
-"""
 
-SERVER = (
-    VLLM_STAND_IN
-    + """
-import asyncio, json, types
-import torch
-import verl.utils.device
-from verl.plugin.platform.platform_cuda import PlatformCUDA
-from verl.workers.config import RolloutConfig
-from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
-
-class Enough(Exception):
-    pass
-
-def enough():
-    raise Enough
-
-handed = []
-torch.cuda.memory._set_allocator_settings = handed.append
-verl.utils.device.get_platform = PlatformCUDA
-server = object.__new__(vLLMHttpServer)
-server.config = RolloutConfig(name="vllm", prompt_length=16, response_length=16, enable_sleep_mode=False)
-server.node_rank = 0
-server._get_override_generation_config = dict
-server._apply_quantization = enough
-try:
-    asyncio.run(server.launch_server())
-except Enough:
-    print(json.dumps(handed))
-"""
-)
+def set_aside_vllm() -> dict[str, types.ModuleType]:
+    """Take vLLM, and the modules of verl that stand on it, out of what is imported."""
+    names = [name for name in sys.modules if name.partition(".")[0] in {"vllm", "verl"} and "vllm" in name]
+    for name in names:
+        parent, _, child = name.rpartition(".")
+        vars(sys.modules.get(parent, types)).pop(child, None)
+    return {name: sys.modules.pop(name) for name in names}
 
 
-def test_start_of_the_vllm_server(tmp_path: Path) -> None:
-    """Unpatched, a vLLM server without sleep mode turns expandable segments on before it loads the model."""
-    env = {**os.environ, NEW: FULL, "RAY_USAGE_STATS_ENABLED": "0"}
-    env.pop(OLD, None)
-    metadata = tmp_path / "vllm-0.18.0.dist-info" / "METADATA"
+@contextmanager
+def stand_in_for_vllm(folder: Path) -> Iterator[Any]:
+    """verl's module of the vLLM server, imported on top of the stand-in."""
+    import verl.workers.rollout.replica  # what does not need vLLM is to stay imported  # noqa: F401
+
+    metadata = folder / "vllm-0.18.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.18.0\n")
-    script = tmp_path / "server.py"
-    script.write_text(SERVER)
-    child = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
-    )
-    assert child.returncode == 0, child.stderr
-    assert json.loads(child.stdout.splitlines()[-1]) == [KEPT]
+    before, environment = set_aside_vllm(), dict(os.environ)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setattr(sys, "meta_path", [StandInFinder(), *sys.meta_path])
+        try:
+            yield importlib.import_module("verl.workers.rollout.vllm_rollout.vllm_async_server")
+        finally:
+            set_aside_vllm()
+            for name, module in before.items():
+                sys.modules[name] = module
+                parent, _, child = name.rpartition(".")
+                if parent:
+                    setattr(sys.modules[parent], child, module)
+            os.environ.clear()
+            os.environ.update(environment)
+
+
+def test_start_of_the_vllm_server(handed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unpatched, a vLLM server without sleep mode turns expandable segments on before it loads the model.
+
+    A stand-in answers every `import vllm...` with empty classes; it is gone afterwards, with what was imported on it.
+    """
+    from verl.workers.config import RolloutConfig
+
+    class Enough(Exception):
+        pass
+
+    def enough() -> None:
+        raise Enough
+
+    monkeypatch.setenv(NEW, FULL)
+    with stand_in_for_vllm(tmp_path) as server_module:
+        server = object.__new__(server_module.vLLMHttpServer)
+        server.config = RolloutConfig(name="vllm", prompt_length=16, response_length=16, enable_sleep_mode=False)
+        server.node_rank = 0
+        server._get_override_generation_config = dict
+        server._apply_quantization = enough
+        with pytest.raises(Enough):
+            asyncio.run(server.launch_server())
+    assert handed == [KEPT]

@@ -1,9 +1,10 @@
 """Effect of device/p40-float32-eager.patch.
 
 One child process runs verl's own loading, weight sync, generation, checkpoint and merge on a tiny Qwen2
-(CPU, gloo, one rank, FSDP2) under a verl platform that reports SM 6.1, then SM 8.0. Stand-ins: that
-platform (torch.cpu behind the capability of a P40), and trl's value-head wrapper so that the second
-loading place is reached. Not shown here: that a P40's kernels run what is chosen.
+(CPU, one rank, FSDP2) under a verl platform that reports SM 6.1, then SM 8.0. Stand-ins: that platform
+(torch.cpu behind the capability of a P40), trl's value-head wrapper so that the second loading place is
+reached, and where there is not even a loopback network, which gloo needs, torch's own in-process
+collectives. Not shown here: that a P40's kernels run what is chosen.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class AutoModelForCausalLMWithValueHead:
 """
 
 PROBE = """
-import json, os, sys, types
+import json, os, socket, sys, types
 from pathlib import Path
 import torch
 import torch.distributed as dist
@@ -86,7 +87,14 @@ config = Qwen2Config(vocab_size=64, hidden_size=16, intermediate_size=16, num_hi
 model = Qwen2ForCausalLM(config).float()
 model.save_pretrained(work / "model")
 exact = {name: value.clone() for name, value in model.state_dict().items()}
-dist.init_process_group("gloo", init_method=f"file://{work}/rendezvous", rank=0, world_size=1)
+try:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname(), timeout=5).close()
+    dist.init_process_group("gloo", init_method=f"file://{work}/rendezvous", rank=0, world_size=1)
+except OSError:
+    from torch.testing._internal.distributed.multi_threaded_pg import _install_threaded_pg
+    _install_threaded_pg()
+    dist.init_process_group("threaded", store=dist.HashStore(), rank=0, world_size=1)
 sharded = Qwen2ForCausalLM(config).float()
 sharded.load_state_dict(exact)
 fully_shard(sharded, mesh=init_device_mesh("cpu", (1,), mesh_dim_names=("fsdp",)))
@@ -219,12 +227,9 @@ def run_probe(work: Path, *args: object) -> dict[str, Any]:
     """Runs probe.py (its own folder, with the stand-in, comes first on sys.path) and reads its one RESULT
     line."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("VERL_", "RAY_"))}
-    env |= {"HOME": str(work), "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    env["CUDA_VISIBLE_DEVICES"] = ""
-    child = subprocess.run(
-        [sys.executable, str(work / "probe.py"), *map(str, args)],
-        cwd=work, env=env, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    env |= {"HOME": str(work), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(work / "probe.py"), *map(str, args)]
+    child = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, timeout=120)
     results = [line for line in child.stdout.splitlines() if line.startswith("RESULT ")]
     assert results, f"the probe failed:\n{child.stdout[-2000:]}\n{child.stderr[-4000:]}"
     return json.loads(results[-1].removeprefix("RESULT "))
