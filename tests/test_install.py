@@ -107,6 +107,7 @@ def test_a_wheel_that_overwrites_a_protected_file(env: Path, tmp_path: Path) -> 
     assert not (tmp_path / "undo/1").exists()
 
 
+@pytest.mark.fault
 def test_pip_fails(env: Path, tmp_path: Path) -> None:
     before = tree(env)
     bad = wheel(tmp_path / "w", "extra", "1.0", EXTRA)
@@ -116,6 +117,7 @@ def test_pip_fails(env: Path, tmp_path: Path) -> None:
     assert tree(env) == before
 
 
+@pytest.mark.fault
 def test_cut_short_it_is_put_back_by_the_next(env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed while pip was at work: the journal leads back."""
     before = tree(env)
@@ -138,6 +140,7 @@ def test_cut_short_it_is_put_back_by_the_next(env: Path, tmp_path: Path, monkeyp
     assert tree(env) == before
 
 
+@pytest.mark.fault
 def test_an_error_on_the_way_puts_back_too(env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, pip = tree(env), patchq.install._pip
 
@@ -151,6 +154,7 @@ def test_an_error_on_the_way_puts_back_too(env: Path, tmp_path: Path, monkeypatc
     assert tree(env) == before
 
 
+@pytest.mark.fault
 def test_a_change_that_somebody_changed_is_not_taken_back(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     begin(tmp_path / "undo/1", "it", [(tmp_path, "a"), (tmp_path, "deep/b")])
@@ -181,6 +185,7 @@ def make(tmp_path: Path, env: Path, monkeypatch: pytest.MonkeyPatch, *wheels: st
     return Place(place.root)
 
 
+@pytest.mark.fault
 def test_the_verb_installs_records_and_reverts(env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tree(env)
     wheel(tmp_path / "w", "extra", "1.0", EXTRA)
@@ -196,6 +201,7 @@ def test_the_verb_installs_records_and_reverts(env: Path, tmp_path: Path, monkey
     assert [record.verb for record in list_records(place.area("here").records)] == ["install", "install", "revert"]
 
 
+@pytest.mark.fault
 def test_the_verb_names_what_was_changed(env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tree(env)
     wheel(tmp_path / "w", "evil", "1.0", EVIL)
@@ -207,6 +213,7 @@ def test_the_verb_names_what_was_changed(env: Path, tmp_path: Path, monkeypatch:
     assert tree(env) == before
 
 
+@pytest.mark.fault
 def test_a_protected_wheel_is_refused(env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel(tmp_path / "w", "torch", "2.10.0", {})
     with pytest.raises(Refused, match="torch is protected, and among the wheels too"):

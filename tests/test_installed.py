@@ -315,6 +315,7 @@ def test_record_is_what_pip_would_have_written(installation: Installation, kept:
     }
 
 
+@pytest.mark.fault
 def test_patchq_and_pip_take_turns(
     installation: Installation, kept: Path, python: Path, wheel: Path, tmp_path: Path
 ) -> None:

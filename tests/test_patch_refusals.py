@@ -152,6 +152,7 @@ def test_refused(name: str) -> None:
     assert all(problem.where.startswith("series/x.patch:") for problem in caught.value.problems)
 
 
+@pytest.mark.fault
 def test_more_parts_than_anybody_means_are_refused() -> None:
     with pytest.raises(Invalid, match="more than 150000 files and hunks"):
         parse_patch("u/device/x", b"--- a/x\n+++ b/x\n" + b"@@ -1 +1 @@\n-a\n+b\n" * 150_000, "p")

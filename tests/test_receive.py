@@ -63,6 +63,7 @@ def test_a_bundle_alone_makes_the_locked_work_copy(world: World, received: Path,
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.fault
 def test_a_flipped_byte_anywhere_is_answered_no_before_anything_is_made(
     received: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_flipped_byte_anywhere_is_answered_no_before_anything_is_made(
         path.write_bytes(whole)
 
 
+@pytest.mark.fault
 def test_a_flipped_byte_in_the_tar_is_answered_no(
     sent: Path, received: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -263,7 +263,8 @@ def test_a_commit_in_another_encoding(bench: Bench) -> None:
 # --- killed on the way ----------------------------------------
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.fault), 12])
+@pytest.mark.fault
+@pytest.mark.parametrize("step", [1, 12])
 def test_killed_at_each_file_operation(bench: Bench, tmp_path: Path, step: int) -> None:
     """An edit in the middle of ten and a new patch: as patchq sees it old or new; the next refresh completes it.
 

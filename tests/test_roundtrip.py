@@ -149,7 +149,7 @@ def as_people_do(store: Store, commits: list[str], base: str) -> Iterator[str]:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_same_bytes(store: Store, data: st.DataObject) -> None:
     tree, made = data.draw(made_series(store))
     queue = queue_of(made, data)
@@ -167,7 +167,7 @@ def test_the_same_bytes(store: Store, data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_is_made_anew_gives_the_edit(store: Store, data: st.DataObject) -> None:
     """Forget every diff: the new text gives the very trees again, and refreshing once more changes nothing."""
     tree, made = data.draw(made_series(store))

@@ -75,6 +75,7 @@ def test_it_becomes_the_command(made: Path, tmp_path: Path) -> None:
     assert record.facts["cwd"] == str(tmp_path)
 
 
+@pytest.mark.fault
 def test_a_lease_is_held_while_it_runs(made: Path, tmp_path: Path, place: Place) -> None:
     child = launch(made, "bash", "-c", "echo begun; exec sleep 60", cwd=tmp_path)
     assert child.stdout and child.stdout.readline() == "begun\n"
@@ -92,6 +93,7 @@ def test_a_lease_is_held_while_it_runs(made: Path, tmp_path: Path, place: Place)
     assert leases(place.area("here")) == ()
 
 
+@pytest.mark.fault
 def test_json_goes_beside_the_commands_output(made: Path, tmp_path: Path) -> None:
     child = launch(made, "echo", "hello", cwd=tmp_path, options=("--json",))
     out, err = child.communicate(timeout=60)
@@ -102,6 +104,7 @@ def test_json_goes_beside_the_commands_output(made: Path, tmp_path: Path) -> Non
     assert (json.loads(out)["exit"], refused.returncode, err) == (1, 1, "")
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("form", ["toy/__init__.py", "toy.py", "toy/__pycache__/x.pyc"])
 def test_another_copy_in_the_working_directory(place: Place, tmp_path: Path, form: str) -> None:
     (tmp_path / form).parent.mkdir(parents=True, exist_ok=True)
@@ -112,6 +115,7 @@ def test_another_copy_in_the_working_directory(place: Place, tmp_path: Path, for
     assert step.summary.startswith("the working directory holds another toy: ")
 
 
+@pytest.mark.fault
 def test_another_copy_beside_the_script(place: Place, tmp_path: Path) -> None:
     (tmp_path / "there/toy").mkdir(parents=True)
     (tmp_path / "there/train.py").touch()
@@ -119,6 +123,7 @@ def test_another_copy_beside_the_script(place: Place, tmp_path: Path) -> None:
     assert "script's directory" in next(step.summary for step in report.steps if step.name == "shadows toy")
 
 
+@pytest.mark.fault
 def test_inside_the_work_copy_it_warns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.area("here").root / "toy/current")
     report = run(place, "here", None, ["true"])
@@ -126,6 +131,7 @@ def test_inside_the_work_copy_it_warns(place: Place, monkeypatch: pytest.MonkeyP
     assert report.exit_code == 0
 
 
+@pytest.mark.fault
 def test_a_cluster_that_is_gone_is_a_note(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     report = run(place, "here", None, ["true"])
@@ -133,6 +139,7 @@ def test_a_cluster_that_is_gone_is_a_note(place: Place, tmp_path: Path, monkeypa
     assert report.become
 
 
+@pytest.mark.fault
 def test_a_changed_work_copy_is_not_launched(place: Place) -> None:
     file = place.area("here").root / "toy/current/toy/__init__.py"
     before = file.read_bytes()
@@ -144,6 +151,7 @@ def test_a_changed_work_copy_is_not_launched(place: Place) -> None:
         file.write_bytes(before)
 
 
+@pytest.mark.fault
 def test_steps_that_were_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -177,6 +185,7 @@ def test_without_an_apply_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyP
         run(make_queue(tmp_path), "here", None, ["true"])
 
 
+@pytest.mark.fault
 def test_a_profile_that_fails_launches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -211,6 +211,7 @@ def pax(**said: str) -> bytes:
         (pax(size="-1"), "has the size '-1'"),
         (pax(size="999999999999999"), "is cut off"),
     ],
+    ids=map(str, range(19)),
 )
 def test_refused_archives(refuse: Callable[[bytes], str], data: bytes, message: str) -> None:
     assert message in refuse(data)

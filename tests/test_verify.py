@@ -87,6 +87,7 @@ def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World
     return made
 
 
+@pytest.mark.fault
 def test_a_clean_vendor_image_raises_no_alarm(world: World) -> None:
     """The simulated vendor image: local versions, protected packages, an accepted conflict, a profile."""
     report = world.verify()
@@ -195,6 +196,7 @@ FAULTS = (other_path_file, other_pythonpath, shells_pythonpath, shadowing_folder
           compiled_only)  # fmt: skip
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.__name__))
 def test_a_fault_is_named_in_the_first_line_with_its_fix(
     world: World, fault: Callable[[World], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -209,6 +211,7 @@ def test_a_fault_is_named_in_the_first_line_with_its_fix(
     assert " → " in first
 
 
+@pytest.mark.fault
 def test_what_changed_since_the_last_good_record_is_one_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     first = world.verify()
     assert first.exit_code == 0
@@ -224,6 +227,7 @@ def test_what_changed_since_the_last_good_record_is_one_table(world: World, monk
     assert next(step for step in report.steps if step.name == "changes").state is State.WARNING
 
 
+@pytest.mark.fault
 def test_a_protected_package_that_is_whole_but_another_fails_and_expires_the_smoke(world: World) -> None:
     assert world.verify().exit_code == 0
     assert smoke(Place(world.place.root), "here", last="static").exit_code == 0
@@ -236,6 +240,7 @@ def test_a_protected_package_that_is_whole_but_another_fails_and_expires_the_smo
     assert report.exit_code == 1
 
 
+@pytest.mark.fault
 def test_accepted_edits_are_not_drift(world: World) -> None:
     """A vendor that ships edited files says so in the target, not in the environment."""
     (world.packages / "torch/__init__.py").write_text("vendor = 1\n")
@@ -252,6 +257,7 @@ def test_accepted_edits_are_not_drift(world: World) -> None:
     ]
 
 
+@pytest.mark.fault
 def test_a_missing_interpreter_is_not_run(world: World) -> None:
     (world.env / "bin/python").unlink()
     report = world.verify()
@@ -267,6 +273,7 @@ ILL = {
 }
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("kind", ILL)
 def test_an_ill_interpreter_is_one_clear_step(world: World, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = ILL[kind]
@@ -294,6 +301,7 @@ def processes_of(path: Path) -> list[int]:
     return found
 
 
+@pytest.mark.fault
 def test_killed_at_any_moment_verify_leaves_no_process(world: World) -> None:
     """Each Python that verify starts leaves a detached child, and hangs; then verify itself is killed."""
     detached = f"import subprocess; subprocess.Popen(['sleep', '601', {str(world.env)!r}], start_new_session=True)"
