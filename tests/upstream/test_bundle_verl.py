@@ -5,7 +5,6 @@ Needs a clone in `VERL_SOURCE` (and one of its recipes in `VERL_RECIPE_SOURCE`),
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Callable
@@ -16,8 +15,6 @@ from hostile import be_hostile
 from verl_source import BASELINE, verl_source
 from world import contents, git, patchq
 
-from patchq.lock import load_lock
-from patchq.queue.load import load_queue
 from patchq.store import Source, Store, fetch_commit, read_bundle_file, write_bundle_file
 
 pytestmark = pytest.mark.upstream
@@ -103,9 +100,19 @@ def test_it_is_small_and_true(expected: bytes, tmp_path: Path) -> None:
     assert git(store.folder, "--git-dir=.", "fsck", "--strict", "--no-dangling") == ""
 
 
-def ppu(out: Path, *more: object) -> Path:
+@pytest.fixture(scope="module")
+def queue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a copy of the shipped queue, locked as it is now; skips where sources or wheels can't be had."""
+    folder = tmp_path_factory.mktemp("queue")
+    shutil.copytree(ROOT, folder / "series")
+    if patchq("lock", "--queue", folder):
+        pytest.skip("sources or wheels cannot be had here")
+    return folder
+
+
+def ppu(queue: Path, out: Path, *more: object) -> Path:
     """The whole bundle for the PPU, by the command line; skips where the package index has no answer."""
-    code = patchq("bundle", "--target", "ppu", "--out", out, "--queue", ROOT, *more)
+    code = patchq("bundle", "--target", "ppu", "--out", out, "--queue", queue, *more)
     if code == 5:
         pytest.skip("wheels or sources cannot be had here")
     assert code == 0
@@ -113,15 +120,15 @@ def ppu(out: Path, *more: object) -> Path:
 
 
 def test_the_whole_bundle_is_the_same_under_a_hostile_configuration_and_no_flipped_byte_passes(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    queue: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    first = ppu(tmp_path / "first")
+    first = ppu(queue, tmp_path / "first")
     with monkeypatch.context() as patch:
         mark = be_hostile(patch, tmp_path / "user")
         patch.setenv("XDG_DATA_HOME", str(tmp_path / "other"))
         shutil.copytree(tmp_path / "data/patchq/store/wheels", tmp_path / "other/patchq/store/wheels")
-        second = ppu(tmp_path / "second", "--source", f"verl={small}")
+        second = ppu(queue, tmp_path / "second", "--source", f"verl={small}")
         assert not mark.exists()
     assert contents(second) == contents(first)
     _flip(first, tmp_path, monkeypatch, capsys)
@@ -150,18 +157,13 @@ def _flip(bundle: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         assert not (folder / "scratch").exists()
 
 
-def test_the_second_transfer_of_a_changed_patch_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_SCRATCH", str(tmp_path / "scratch"))
-    queue = shutil.copytree(ROOT, tmp_path / "series")
-    old = load_lock(load_queue(queue))
-    (tmp_path / "old.lock").write_bytes(old.to_bytes())
-    path = queue / "verl/device/ppu-platform.patch"
+def test_the_second_transfer_of_a_changed_patch_is_small(
+    queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(queue, tmp_path / "q")
+    path = tmp_path / "q/series/verl/device/ppu-platform.patch"
     path.write_bytes(path.read_bytes().replace(b"Description:", b"Description: Again:", 1))
-    for variable in ("LLAMAFACTORY_SOURCE", "VERL_RECIPE_SOURCE"):
-        if not os.environ.get(variable):
-            pytest.skip(f"{variable} names no clone")
-    if patchq("lock", "--queue", tmp_path) == 5:
-        pytest.skip("sources cannot be had here")
-    out = tmp_path / "second"
-    assert patchq("bundle", "--target", "ppu", "--since", tmp_path / "old.lock", "--out", out, "--queue", tmp_path) == 0
+    assert patchq("lock", "--queue", tmp_path / "q") == 0
+    out = ppu(tmp_path / "q", tmp_path / "second", "--since", queue)
+    assert (out / "series/verl/device/ppu-platform.patch").is_file()
     assert sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) < 100_000
