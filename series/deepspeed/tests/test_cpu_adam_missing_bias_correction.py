@@ -82,9 +82,7 @@ def adam(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Any:
     spec = importlib.util.find_spec("deepspeed")
     assert spec is not None and spec.origin is not None
     stand_ins = [
-        module(
-            "torch", optim=SimpleNamespace(Optimizer=Optimizer), no_grad=undecorated, device=str, half=None
-        ),
+        module("torch", optim=SimpleNamespace(Optimizer=Optimizer), no_grad=undecorated, device=str, half=None),
         module("cpuinfo", get_cpu_info=dict),
         module("deepspeed"),
         module("deepspeed.utils", logger=None),
@@ -112,9 +110,7 @@ def test_missing_means_true(adam: Any, operator: Operator, place: Callable[[Any]
 
 @EVERY_PLACE
 @pytest.mark.parametrize("given", [True, False])
-def test_what_a_group_says_stays(
-    adam: Any, operator: Operator, place: Callable[[Any], object], given: bool
-) -> None:
+def test_what_a_group_says_stays(adam: Any, operator: Operator, place: Callable[[Any], object], given: bool) -> None:
     """Upstream's behaviour, kept (passes unpatched too): a value that is there reaches the operator."""
     adam.param_groups[0]["bias_correction"] = given
     place(adam)

@@ -160,9 +160,7 @@ def test_the_override_reaches_the_loss(engine: str) -> None:
 
     common = [f"model_engine={engine}", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4"]
     default = omega_conf_to_dataclass(actor_config_of(*common))
-    changed = omega_conf_to_dataclass(
-        actor_config_of(*common, "actor_rollout_ref.actor.positive_nll_coef=0.1")
-    )
+    changed = omega_conf_to_dataclass(actor_config_of(*common, "actor_rollout_ref.actor.positive_nll_coef=0.1"))
     assert repr(default.positive_nll_coef) == "0.0"
     assert NAME not in step(default)[2]
     assert NAME in step(changed)[2]

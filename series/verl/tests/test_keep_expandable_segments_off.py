@@ -57,9 +57,7 @@ def test_false_in_the_environment_holds_and_keeps_the_options(
 
 
 @pytest.mark.parametrize("old, new", [("expandable_segments:True", FULL), (FULL, "expandable_segments:True")])
-def test_one_false_beats_a_true(
-    old: str, new: str, handed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_false_beats_a_true(old: str, new: str, handed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Launchers write True under one name against the False of the other; unpatched, True wins."""
     from verl.utils.device import set_expandable_segments
 
@@ -91,9 +89,7 @@ def test_an_explicit_true_is_obeyed(handed: list[str], monkeypatch: pytest.Monke
     assert handed == [f"{others},expandable_segments:False", f"{others},expandable_segments:True"]
 
 
-def test_an_option_with_commas_of_its_own_survives(
-    handed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_option_with_commas_of_its_own_survives(handed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Splitting at commas must not tear a list value; torch ignores blanks, so blanks may go."""
     from verl.utils.device import set_expandable_segments
 
@@ -108,14 +104,10 @@ def test_weight_sync_of_the_trainer(handed: list[str], monkeypatch: pytest.Monke
 
     async def done(*args: object, **kwargs: object) -> None: ...
 
-    engine = SimpleNamespace(
-        get_per_tensor_param=lambda **_: (iter(()), None), is_param_offload_enabled=False
-    )
+    engine = SimpleNamespace(get_per_tensor_param=lambda **_: (iter(()), None), is_param_offload_enabled=False)
     worker = SimpleNamespace(
         config=SimpleNamespace(
-            rollout=SimpleNamespace(
-                checkpoint_engine=SimpleNamespace(backend="naive"), free_cache_engine=False
-            )
+            rollout=SimpleNamespace(checkpoint_engine=SimpleNamespace(backend="naive"), free_cache_engine=False)
         ),
         actor=SimpleNamespace(engine=engine),
         rollout=SimpleNamespace(update_weights=done),

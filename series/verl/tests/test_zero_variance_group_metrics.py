@@ -58,9 +58,7 @@ def batch_of(rewards: list[float], **non_tensor: list[Any]) -> Any:
     return DataProto.from_dict(tensors=tensors, non_tensors=arrays, meta_info=meta)
 
 
-def log_of_default_trainer(
-    monkeypatch: pytest.MonkeyPatch, rewards: dict[str, float], padding: int
-) -> dict[str, Any]:
+def log_of_default_trainer(monkeypatch: pytest.MonkeyPatch, rewards: dict[str, float], padding: int) -> dict[str, Any]:
     """What the default (v1) trainer logs for these rollouts and some padding rows."""
     import torch
     from omegaconf import OmegaConf
