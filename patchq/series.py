@@ -106,7 +106,7 @@ def _parse_entry(row: str, number: int) -> SeriesEntry:
             "begins with white space", "quilt would take an indented comment for a patch; start in column 0"
         )
     body, comment = _split_comment(row)
-    name, *options = body.split()
+    name, *options = re.split(r"[ \t]+", body.strip(" \t"))  # as quilt: no other white space parts anything
     _check_name(name)
     strip = 1
     guards: list[str] = []
@@ -124,7 +124,7 @@ def _parse_entry(row: str, number: int) -> SeriesEntry:
 
 def _split_comment(row: str) -> tuple[str, str]:
     """The part before a free comment, and the comment."""
-    found = re.search(r"[ \t]#(?![+-]\S)", row)
+    found = re.search(r"[ \t]#(?=[ \t]|$)", row)
     if not found:
         return row, ""
     comment = row[found.end() :].strip()
@@ -149,7 +149,8 @@ def _check_name(name: str) -> None:
 def _check_guard(option: str) -> str:
     guard = option[1:]
     if guard[:1] not in "+-" or not TRAIT.fullmatch(guard[1:]):
-        raise ValueError(f"cannot read the guard {option!r}", "write #+trait or #-trait, lower case")
+        hint = "write #+trait or #-trait, lower case, and a blank after the # of a comment"
+        raise ValueError(f"cannot read the guard {option!r}", hint)
     return guard
 
 

@@ -61,6 +61,7 @@ def test_a_last_line_without_a_newline_gets_one() -> None:
         ("device/a.patch ppu", "cannot read 'ppu'", ""),
         ("device/a.patch #+PPU", "cannot read the guard '#+PPU'", "lower case"),
         ("device/a.patch #+", "cannot read the guard '#+'", ""),
+        ("device/a.patch #ppu", "cannot read the guard '#ppu'", "a blank after the # of a comment"),
         ("device/a b.patch", "cannot read 'b.patch'", ""),
         ("device/ü.patch", "holds 'ü'", "letters, digits"),
         ("device/../a.patch", "is not a plain path", "LAYER/NAME.patch"),
@@ -72,6 +73,7 @@ def test_a_last_line_without_a_newline_gets_one() -> None:
         ("device/deep/a.patch", "is in no layer", ""),
         ("device/a.patch\x0c-p0", "holds '\\x0c'", ""),
         ("device/a.patch\xa0#+ppu", "a guard needs white space", ""),
+        ("device/a.patch\xa0-p0", "holds '\\xa0'", ""),
     ],
 )
 def test_each_wrong_line_is_named_with_its_fix(line: str, what: str, hint: str) -> None:
