@@ -54,7 +54,7 @@ class Prover:
         said = f"Python {answer['version']}, {answer['executable']}"
         if is_right:
             return Step(f"interpreter {self.name}", State.PASSED, said, group)
-        hint = f"the target's wheels are chosen for Python {version}; pins: {{python: …}} makes it a demand"
+        hint = f"the target's wheels are chosen for Python {version}; an exact version makes it a demand"
         return Step(f"interpreter {self.name}", State.WARNING, said, group, hint=hint)
 
     def compiles(self, upstream: str, folder: Path, baseline: Baseline) -> Step:

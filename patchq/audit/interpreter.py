@@ -33,7 +33,10 @@ def _version(subject: Subject, answer: Answer) -> Step:
     if wanted is None or f"{version}.".startswith(f"{wanted}."):
         return subject.step(name, State.PASSED, said)
     hint = f"point `python` of the target at a Python {wanted}, or change its `version`"
-    return subject.step(name, State.FAILED, f"{said}, and the target demands {wanted}", hint=hint)
+    # A minor version chooses wheels; only an exact one is a demand, because only then was one interpreter proved.
+    is_demand = wanted.count(".") > 1
+    state, word = (State.FAILED, "demands") if is_demand else (State.WARNING, "is made for")
+    return subject.step(name, state, f"{said}, and the target {word} {wanted}", hint=hint)
 
 
 def _libraries(subject: Subject, answer: Answer) -> Iterator[Step]:

@@ -32,8 +32,13 @@ def steps(subject: Subject, settings: Any, answer: Answer) -> Iterator[Step]:
     subject.keep("variables", dict(last))
     subject.keep("launchers", {name: found["path"] for name, found in answer["launchers"].items() if found["path"]})
     other = {name: value for name, value in expected(subject).items() if last.get(name) != value}
+    missing = [name for name in subject.declared.require if not last.get(name)]
     wrong = [
-        *(_step(subject, generations, name, None) for name in subject.declared.require if not last.get(name)),
+        *(
+            [_no_profile(subject, missing)]
+            if missing and _lacks_profile(subject)
+            else [_step(subject, generations, name, None) for name in missing]
+        ),
         *(_step(subject, generations, name, value) for name, value in other.items()),
         *(_forbidden(subject, generations, name) for name in subject.declared.forbid if name in last),
     ]
@@ -43,6 +48,17 @@ def steps(subject: Subject, settings: Any, answer: Answer) -> Iterator[Step]:
         yield subject.step("variables", State.PASSED, f"{count} as demanded, down to a grandchild")
     yield from _launchers(subject, answer["launchers"])
     yield from ray_budget(subject, last.get("RAY_TMPDIR", ""))
+
+
+def _lacks_profile(subject: Subject) -> bool:
+    """Whether the target has a vendor profile, and this host names none."""
+    return bool(subject.declared.profile) and not subject.launch.profile
+
+
+def _no_profile(subject: Subject, missing: list[str]) -> Step:
+    """Without the profile nobody can know what it exports; `env` and `run` stop all the same."""
+    what = f"{', '.join(missing)}: {subject.declared.profile} names no vendor profile on this host"
+    return subject.step("vendor profile", State.NOT_RUN, what, hint="set the variable to the profile's path")
 
 
 def _step(subject: Subject, generations: list[Answer], name: str, value: str | None) -> Step:
