@@ -247,7 +247,9 @@ class _Job:
             modules = baseline.packages if use.imports is None else use.imports
             yield from prover.imports(name, folder, baseline, modules)
         files = self._tests(name)
-        if files:
+        if files and (prover.name, name) in self.installed.absent:
+            yield Step(f"tests of {name}", State.NOT_RUN, f"{name} is not installed", f"environment {prover.name}")
+        elif files:
             yield from prover.tests(name, files, pytest)
 
     def _tests(self, name: str) -> dict[str, bytes]:

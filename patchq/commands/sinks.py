@@ -32,6 +32,7 @@ class Installed:
     area: WorkArea
     store: Store
     host: Host
+    absent: set[tuple[str, str]] = field(default_factory=set)
     fresh: list[Path] = field(default_factory=list)
     replaced: list[tuple[Installation, list[FileChange], Path]] = field(default_factory=list)
 
@@ -41,6 +42,7 @@ class Installed:
             try:
                 found = self._locate(env, name, locked)
             except (NotInstalled, Prevented) as error:
+                self.absent.add((env, name))
                 yield _nothing_there(env, name, error)
                 continue
             changes = self._changes(locked)
