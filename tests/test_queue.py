@@ -112,6 +112,19 @@ def test_folders_of_a_baseline_stay_inside(own: World, path: str) -> None:
     assert any("a relative path inside the tree is due" in problem for problem in problems(own.root))
 
 
+def test_targets_name_upstreams_and_baselines_that_are_there(own: World) -> None:
+    head = "description: x\nwork: w\nenvironments: {e: {python: p}}\nupstreams: "
+    own.write({
+        "targets/tiny.yaml": head + "{alfa: {baseline: git, environments: [e]}}\n",
+        "targets/small.yaml": head + "{alpha: {baseline: sdist, environments: [e]}}\n",
+    })  # fmt: skip
+    assert problems(own.root) == [
+        "targets/small.yaml: alpha declares no sdist baseline",
+        "targets/tiny.yaml: there is no upstream 'alfa' (did you mean 'alpha'?)",
+    ]
+    assert patchq("check", "--queue", own.root) == 2
+
+
 def test_targets_name_environments_that_are_there_and_force_has_a_reason(own: World) -> None:
     own.write({
         "targets/small.yaml": "description: x\nwork: w\ntraits: [UP]\ninclude: [{match: a, force: true}]\nupstreams: "

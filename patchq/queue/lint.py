@@ -15,7 +15,6 @@ from patchq.report import State, Step
 def lint(queue: Queue) -> tuple[Step, ...]:
     """Every finding over the whole queue: errors as `malformed` steps, the rest as `warning`."""
     errors = [
-        *_targets_name_upstreams(queue),
         *_globs_match(queue),
         *_variants_match(queue),
         *_guards_can_hold(queue),
@@ -48,16 +47,6 @@ def _all_patches(queue: Queue) -> list[QueuedPatch]:
 
 def _target_file(queue: Queue, name: str) -> str:
     return str(queue.root / "targets" / f"{name}.yaml")
-
-
-def _targets_name_upstreams(queue: Queue) -> Iterator[Problem]:
-    for name, target in queue.targets.items():
-        for upstream, use in target.upstreams.items():
-            if upstream not in queue.upstreams:
-                yield Problem(f"there is no upstream {upstream!r}", _target_file(queue, name),
-                              nearest(upstream, list(queue.upstreams)))  # fmt: skip
-            elif use.baseline not in queue.upstreams[upstream].baseline.forms():
-                yield Problem(f"{upstream} declares no {use.baseline} baseline", _target_file(queue, name))
 
 
 def _globs_match(queue: Queue) -> Iterator[Problem]:

@@ -120,6 +120,7 @@ def parse_queue(root: Path, files: Mapping[str, bytes], problems: Iterable[Probl
     variants = reader.folder("variants", Variant)
     names = dict.fromkeys(path.split("/", 1)[0] for path in sorted(files) if "/" in path)
     upstreams = {name: reader.upstream(name) for name in names if name not in _FOLDERS}
+    reader.problems.extend(reader.uses(targets, upstreams))
     if reader.problems or settings is None:
         raise Invalid(reader.problems)
     whole = {name: upstream for name, upstream in upstreams.items() if upstream}
@@ -160,6 +161,17 @@ class _Reader:
         patches = tuple(self._patch(name, entry) for entry in series.entries)
         self.problems.extend(self._strays(name, {entry.name for entry in series.entries}))
         return Upstream(name, folder, baseline, series, patches)
+
+    def uses(self, targets: Mapping[str, Target], upstreams: Mapping[str, Upstream | None]) -> Iterator[Problem]:
+        """Upstreams, and forms of their baselines, that a target names and that are not there."""
+        for target, declared in targets.items():
+            where = str(self.root / "targets" / f"{target}.yaml")
+            for name, use in declared.upstreams.items():
+                upstream = upstreams.get(name)
+                if name not in upstreams:
+                    yield Problem(f"there is no upstream {name!r}", where, nearest(name, list(upstreams)))
+                elif upstream and use.baseline not in upstream.baseline.forms():
+                    yield Problem(f"{name} declares no {use.baseline} baseline", where)
 
     def _patch(self, upstream: str, entry: SeriesEntry) -> QueuedPatch:
         name = f"{upstream}/{entry.name}"
