@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from patchq.errors import Invalid, Prevented
+from patchq.errors import Invalid, Prevented, Refused
 from patchq.process import Outcome, run
 from patchq.store.git import last_line
 from patchq.store.objects import Store
@@ -74,7 +74,7 @@ def fetch_commit(store: Store, source: Source, commit: str, *, history: bool = F
     """Fetch `commit` (full id) from `source`, shallow unless `history`; nothing happens when it is there.
 
     A local source is read with no configuration but ours; a network source with the user's own, because
-    proxies and credentials live there. Raises `Prevented` with git's reason.
+    proxies and credentials live there. Raises `Prevented` with git's reason, `Refused` where the id is no commit's.
     """
     if is_complete(store, commit) and not (history and commit in store.shallow()):
         return
@@ -88,6 +88,18 @@ def fetch_commit(store: Store, source: Source, commit: str, *, history: bool = F
     outcome = store.git.try_run(fetch) if source.path else _fetch_by_network(store, fetch)
     if not outcome.ok:
         raise Prevented(_reason(source, location, commit, outcome), hint=f"name one: --source {source.name}=PATH|URL")
+    _check_kind(store, source, commit)
+
+
+def _check_kind(store: Store, source: Source, identity: str) -> None:
+    """Full ids name tags and trees as well; such a one is not kept."""
+    kind = store.git.line(("cat-file", "-t", identity))
+    if kind == "commit":
+        return
+    peeled = store.git.try_run(("rev-parse", "--verify", "--quiet", f"{identity}^{{commit}}"))
+    store.git.run(("update-ref", "-d", keep_ref(identity)))
+    hint = f"the tag is of the commit {peeled.text.strip()}" if peeled.ok else ""
+    raise Refused(f"{source.name}: {identity} is a {kind}, not a commit", hint=hint)
 
 
 def _fetch_by_network(store: Store, fetch: tuple[str, ...]) -> Outcome:
