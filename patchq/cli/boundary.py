@@ -144,7 +144,7 @@ def _bug(error: Exception) -> Problem:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block through its context managers."""
+    """SIGTERM, and SIGHUP where nobody ignores it, end the block through its context managers."""
     before: dict[int, Any] = {}
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
@@ -153,6 +153,8 @@ def _signals() -> Iterator[None]:
     handle: Callable[[int, FrameType | None], Any] = end
     with contextlib.suppress(ValueError):  # not in the main thread
         before[signal.SIGTERM] = signal.signal(signal.SIGTERM, handle)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, handle)
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 from patchq.commands.install import last_install, roll_back_all, take_back_install
 from patchq.commands.place import Place, applies_in_force
 from patchq.commands.sinks import Installed
-from patchq.errors import Refused
+from patchq.errors import Problem, Refused
 from patchq.installed import roll_forward
 from patchq.lease import refuse_in_use
 from patchq.lock import load_lock
@@ -35,11 +35,12 @@ def revert(place: Place, target: str, *, wait: float = 0) -> Report:
         return _revert_install(place, target, area, installed_last, wait)
     if applied is None:
         raise Refused(f"nothing was applied for {target} on this host", where=str(area.root))
+    before = in_force[-2] if len(in_force) > 1 else None
     with area.locked("revert", wait):
         refuse_in_use(area, target)
+        _refuse_pruned(place, target, area, before)
         roll_forward(area.journals)
         roll_back_all(area)
-        before = in_force[-2] if len(in_force) > 1 else None
         steps = list(_installed(area, target, applied).reverted())
         steps += _installed(area, target, before).placed() if before else ()
         steps += _copies(place, target, area, before)
@@ -70,13 +71,27 @@ def _commits(record: Record) -> dict[str, str]:
     return {name: facts["commit"] for name, facts in record.facts.get("patches", {}).items()}
 
 
+def _refuse_pruned(place: Place, target: str, area: WorkArea, before: Record | None) -> None:
+    """Raise `Refused` where a work copy of the apply before is not there any more."""
+    commits = _commits(before) if before else {}
+    uses = place.queue.target(target).upstreams.items()
+    copies = [area.copy(name, commits[name]) for name, use in uses if use.sink == "work-copy" and name in commits]
+    gone = [
+        Problem("is not there any more", str(copy), "apply that queue again") for copy in copies if not copy.is_dir()
+    ]
+    if gone:
+        raise Refused(gone)
+
+
 def _copies(place: Place, target: str, area: WorkArea, before: Record | None) -> Iterator[Step]:
     commits = _commits(before) if before else {}
     for name, use in place.queue.target(target).upstreams.items():
         if use.sink != "work-copy":
             continue
         folder, now, then = area.upstream(name), current(area.upstream(name)), commits.get(name)
-        if then and area.copy(name, then).is_dir() and then != now:
+        if then and then == now:
+            yield Step("current", State.UNCHANGED, f"was {then[:12]} before, too", name)
+        elif then:
             move_current(folder, then)
             yield Step("current", State.PASSED, f"is {then[:12]} again", name)
         elif now:
