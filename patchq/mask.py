@@ -10,10 +10,14 @@ HIDDEN = "***"
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _HEADER = re.compile(r"(?i)\b(authorization\s*[:=]\s*)(?:bearer|basic|token)?\s*\S+")
 _KNOWN_TOKENS = re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,})")
+# Where language models are trained, most tokens are none: max_new_tokens=512, pad_token=<|x|>, eos_token_id: 2.
+_TOKEN = r"token(?![a-z])(?=[\w.-]*\s*[=:](?!\s*(?:<|\d{1,7}(?![\w.-])|(?:true|false|none|null)\b)))"
 _PARAMETER = re.compile(
-    r"(?i)((?:token|secret|passw(?:or)?d|api_?key|access_?key)[\w.-]*\s*[=:]\s*)(?!\s|\$)[^\s&'\"]+"
+    rf"(?i)((?:{_TOKEN}|secret|passw(?:or)?d|api_?key|access_?key)[\w.-]*\s*[=:]\s*)(?!\s|\$)[^\s&'\"]+"
 )
-_SECRET_NAME = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|cookie|auth")
+_SECRET_NAME = re.compile(
+    r"(?i)token(?![a-z])|secret|passw|credential|api_?key|access_?key|private_?key|cookie|auth(?!or)"
+)
 
 
 def mask(text: str) -> str:
