@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -14,10 +15,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from patchq.document import Document, load_json, nearest, sha256, sha256_file, sync_folder, to_json
+from patchq.document import Document, load_json, nearest, read_regular, sha256, sha256_file, sync_folder, to_json
 from patchq.errors import Invalid, Refused
 from patchq.mask import mask, mask_values
 from patchq.report import Report, State
+
+_SUM = re.compile(r"[0-9a-f]{64}  [^\n]+")
 
 
 class Record(Document):
@@ -126,11 +129,22 @@ def find_record(records: Path, identity: str) -> Path:
 
 def read_record(folder: Path) -> Record:
     """A record, with its digests checked; raises `Refused` naming the file that is not as it was written."""
-    for line in (folder / "SHA256SUMS").read_text().splitlines():
-        digest, name = line.split("  ", 1)
+    for name, digest in _sums(folder / "SHA256SUMS").items():
         if not (folder / name).is_file() or sha256_file(folder / name) != digest:
             raise Refused("is not as it was written", where=str(folder / name))
     return load_json(folder / "record.json", Record)
+
+
+def _sums(path: Path) -> dict[str, str]:
+    """Name → digest; raises `Refused` where the list is not one that patchq wrote, with the record itself in it."""
+    try:
+        rows = read_regular(path).decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")
+    except Invalid:
+        rows = []
+    found = {row[66:]: row[:64] for row in rows if _SUM.fullmatch(row)}
+    if len(found) != len(rows) or "record.json" not in found:
+        raise Refused("is not as it was written", where=str(path))
+    return found
 
 
 def attachments_of(records: Path, identity: str) -> list[Path]:

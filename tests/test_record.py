@@ -49,6 +49,16 @@ def test_a_changed_or_missing_file_is_named(tmp_path: Path, name: str) -> None:
         read_record(folder)
 
 
+@pytest.mark.parametrize("sums", [None, "", "nonsense\n", "0" * 64 + "  other\n", "\xff"])
+def test_a_record_without_its_own_sums_is_not_believed(tmp_path: Path, sums: str | None) -> None:
+    folder = written(tmp_path)
+    (folder / "SHA256SUMS").unlink()
+    if sums is not None:
+        (folder / "SHA256SUMS").write_text(sums)
+    with pytest.raises(Refused, match="SHA256SUMS: is not as it was written"):
+        read_record(folder)
+
+
 def test_records_are_found_by_their_beginning_and_listed_by_time(tmp_path: Path) -> None:
     folders = [written(tmp_path, verb) for verb in ("apply", "verify", "smoke")]
     assert [record.verb for record in list_records(tmp_path)] == ["apply", "verify", "smoke"]
