@@ -69,7 +69,7 @@ class Store:
         """
         found, content = self._raw(identity, kind)
         if object_id(found, content) != identity:
-            raise Refused(f"the store's {kind} {identity} is damaged", where=str(self.folder))
+            raise self._damaged(identity, kind)
         if found != kind:
             raise Prevented(f"{identity} is a {found}, not a {kind}", where=str(self.folder))
         return content
@@ -82,12 +82,22 @@ class Store:
         except GitCommandNotFound as error:
             raise Prevented("cannot start git: there is none on PATH") from error
         except ValueError as error:
-            if "missing" in str(error):
+            if "missing" in str(error) and not self._loose(identity).exists():
                 raise Prevented(f"the store has no {kind} {identity}", where=str(self.folder)) from None
         except OSError:
             pass
         self.__dict__.pop("_objects", None)  # git ends where an object is garbled; the next read starts another
         return "", b""
+
+    def _loose(self, identity: str) -> Path:
+        return self.folder / "objects" / identity[:2] / identity[2:]
+
+    def _damaged(self, identity: str, kind: str) -> Refused:
+        """Git never writes what it has, so that a damaged object stays until somebody removes its file."""
+        loose = self._loose(identity)
+        hint = "remove this file, and run it again" if loose.exists() else "remove the store, and run it again"
+        where = str(loose if loose.exists() else self.folder)
+        return Refused(f"the store's {kind} {identity} is damaged", where=where, hint=hint)
 
     def has(self, identity: str) -> bool:
         """Whether the store holds the object."""
