@@ -32,6 +32,8 @@ def steps(subject: Subject, settings: Any, answer: Answer) -> Iterator[Step]:
 def _devices(subject: Subject, found: Answer) -> Step:
     names = [str(device["name"]) for device in found["devices"]]
     wanted = subject.declared.devices
+    if "command not found" in str(found.get("error")):
+        return subject.step("devices", State.NOT_RUN, f"{found['by']} is not on this machine: no device was asked")
     if "error" in found:
         return subject.step("devices", State.FAILED, f"{found['by']}: {found['error']}", hint="is the driver loaded?")
     if not names and found.get("driver"):

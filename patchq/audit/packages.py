@@ -131,6 +131,14 @@ def accepts(text: str, name: str, requirement: Requirement) -> bool:
     )
 
 
+def _absent(subject: Subject, step: str, given: str, *, was_there: bool) -> Step:
+    """What never was here cannot have been replaced; what was here and is gone has."""
+    if was_there:
+        hint = "restore the vendor's environment"
+        return subject.step(step, State.FAILED, f"{given} is protected and no longer installed", hint=hint)
+    return subject.step(step, State.NOT_RUN, f"{given} is not installed: nothing to hold against its RECORD")
+
+
 def _protected(subject: Subject, answer: Answer) -> Iterator[Step]:
     before: Answer = subject.before.get("protected", {})
     for given in subject.declared.protected:
@@ -138,9 +146,7 @@ def _protected(subject: Subject, answer: Answer) -> Iterator[Step]:
         copy, record = answer["distributions"].get(name), answer["records"].get(name, {})
         step = f"protected {name}"
         if copy is None:
-            yield subject.step(
-                step, State.FAILED, f"{given} is protected and not installed", hint="restore the vendor's environment"
-            )
+            yield _absent(subject, step, given, was_there=name in before)
             continue
         version = f"{copy['name']} {copy['version']}"
         if not record["record"]:

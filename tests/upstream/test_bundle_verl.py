@@ -160,6 +160,7 @@ def _flip(bundle: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_the_second_transfer_of_a_changed_patch_is_small(
     queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    verl_source()
     shutil.copytree(queue, tmp_path / "q")
     path = tmp_path / "q/series/verl/device/ppu-platform.patch"
     path.write_bytes(path.read_bytes().replace(b"Description:", b"Description: Again:", 1))
