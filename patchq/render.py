@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +31,6 @@ _BAD = ("✗", "bold red")
 _UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
-_WIDE = 10_000
 _CELL = 72  # widest cell of a table; the whole text is in --json and in the record
 _QUIET_STATES = (State.APPLIED, State.EXCLUDED)
 
@@ -85,17 +85,10 @@ def show_problems(problems: Iterable[Problem]) -> None:
         console.print(line)
 
 
-class _Console(Console):
-    """A console that leaves a closed pipe to the command line, which has an exit code for it."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
 def _console(to_stderr: bool) -> Console:
     stream = sys.stderr if to_stderr else sys.stdout
-    width = None if stream.isatty() else _WIDE
-    return _Console(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=True, width=width)
+    width = None if stream.isatty() else int(os.environ.get("COLUMNS") or 10_000)
+    return Console(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=True, width=width)
 
 
 def _worth_lines(report: Report) -> list[Step]:

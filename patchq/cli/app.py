@@ -42,21 +42,15 @@ SourceOption = Annotated[
 Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Wait so long for a lock that is held.")]
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
         from patchq import __version__
 
         typer.echo(f"patchq {__version__}")
         raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    pass
 
 
 def sources_of(given: list[str]) -> dict[str, str]:

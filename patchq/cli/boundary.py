@@ -36,11 +36,7 @@ def run(argv: Sequence[str]) -> int:
         with _signals():
             with _progress(as_json):
                 answer = command.main(args=list(argv) or ["--help"], prog_name="patchq", standalone_mode=False)
-            if isinstance(answer, Report):
-                return _answer(answer, argv, as_json)
-            if answer == INTERRUPTED:
-                raise KeyboardInterrupt
-            return int(answer or 0)
+            return _answer(answer, argv, as_json) if isinstance(answer, Report) else int(answer or 0)
     except PatchqError as error:
         return _fail(error.problems, error.exit_code, argv, as_json)
     except CommandError as error:
