@@ -100,11 +100,6 @@ class EditCopy:
         return load_json(self.folder / _STATE, EditState)
 
     @property
-    def queue_root(self) -> Path:
-        """The `series/` folder of the queue that this copy is for."""
-        return Path(os.path.normpath(self.folder / self.state.queue))
-
-    @property
     def git(self) -> Git:
         variables = (("GIT_WORK_TREE", str(self.folder)), *_committer())
         return Git(self.folder / ".git", self.store.git.home, variables)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from patchq.errors import Invalid
+
+if TYPE_CHECKING:
+    from patchq.commands.place import Place
+    from patchq.report import Step
 
 app = typer.Typer(
     name="patchq",
@@ -39,6 +43,7 @@ SourceOption = Annotated[
         help="A clone, mirror or URL to take an upstream's baseline from.",
     ),
 ]
+EnvOption = Annotated[str | None, typer.Option("--env", metavar="ENV", help="Which of the target's environments.")]
 Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Wait so long for a lock that is held.")]
 
 
@@ -62,3 +67,12 @@ def sources_of(given: list[str]) -> dict[str, str]:
             raise Invalid(f"cannot read --source {item!r}", hint="write NAME=PATH or NAME=URL")
         pairs[name] = location
     return pairs
+
+
+def received(bundle: Path, target: str, wait: float) -> tuple[Place, list[Step]]:
+    """Take a bundle in; the queue that it brought, in its work area, and the steps of that."""
+    from patchq.commands.place import Place
+    from patchq.receive import receive
+
+    area, digest, steps = receive(bundle, target, wait)
+    return Place(area.queue(digest) / "series", area), steps

@@ -36,11 +36,11 @@ def run(argv: Sequence[str]) -> int:
         with _signals():
             with _progress(as_json):
                 answer = command.main(args=list(argv) or ["--help"], prog_name="patchq", standalone_mode=False)
-            return _answer(answer, argv, as_json) if isinstance(answer, Report) else int(answer or 0)
+            return _answer(answer, as_json) if isinstance(answer, Report) else int(answer or 0)
     except PatchqError as error:
         return _fail(error.problems, error.exit_code, argv, as_json)
     except CommandError as error:
-        return _fail([_usage(error, argv)], Invalid.exit_code, argv, as_json)
+        return _fail([_usage(error)], Invalid.exit_code, argv, as_json)
     except (KeyboardInterrupt, typer.Abort):
         return _fail([Problem("interrupted")], INTERRUPTED, argv, as_json)
     except Terminated:
@@ -73,7 +73,7 @@ def _progress(as_json: bool) -> Iterator[None]:
         yield
 
 
-def _answer(report: Report, argv: Sequence[str], as_json: bool) -> int:
+def _answer(report: Report, as_json: bool) -> int:
     is_handed_over = bool(report.become) and report.exit_code == 0  # stdout is the command's then
     if as_json:
         _print_json(report.as_json(), sys.stderr if is_handed_over else sys.stdout)
@@ -126,7 +126,7 @@ def _print_json(document: dict[str, Any], stream: TextIO | None = None) -> None:
     stream.flush()
 
 
-def _usage(error: Exception, argv: Sequence[str]) -> Problem:
+def _usage(error: Exception) -> Problem:
     context = getattr(error, "ctx", None)
     what: str = error.format_message() if hasattr(error, "format_message") else str(error)
     return Problem(what.rstrip("."), hint=f"see: {context.command_path if context else 'patchq'} --help")

@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from patchq.cli.app import Json, OneTarget, QueueOption, VariantOption, Wait, app
+from patchq.cli.app import EnvOption, Json, OneTarget, QueueOption, VariantOption, Wait, app, received
 from patchq.errors import Invalid
 from patchq.report import Report
-
-EnvOption = Annotated[str | None, typer.Option("--env", metavar="ENV", help="Which of the target's environments.")]
 
 
 @app.command()
@@ -74,7 +72,5 @@ def install(
         return install(Place.find(queue, target), target, env, wait=wait)
     if queue:
         raise Invalid("--bundle brings its own queue", hint="leave out --queue")
-    from patchq.receive import receive
-
-    area, digest, _ = receive(bundle, target, wait)
-    return install(Place(area.queue(digest) / "series", area), target, env, wait=wait)
+    place, _ = received(bundle, target, wait)
+    return install(place, target, env, wait=wait)

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from patchq.cli.app import Json, ManyTargets, OneTarget, QueueOption, SourceOption, VariantOption, Wait, app, sources_of
+from patchq.cli.app import (
+    EnvOption,
+    Json,
+    ManyTargets,
+    OneTarget,
+    QueueOption,
+    SourceOption,
+    VariantOption,
+    Wait,
+    app,
+    received,
+    sources_of,
+)
 from patchq.errors import Invalid
 from patchq.report import Report
 
@@ -130,10 +142,8 @@ def apply(
     if bundle is not None:
         if queue or source:
             raise Invalid("--bundle brings its own queue and sources", hint="leave out --queue and --source")
-        from patchq.receive import receive
-
-        area, digest, steps = receive(bundle, target, wait)
-        return apply(Place(area.queue(digest) / "series", area), target, variant, wait=wait, before=steps)
+        place, steps = received(bundle, target, wait)
+        return apply(place, target, variant, wait=wait, before=steps)
     return apply(Place.find(queue, target), target, variant, wait=wait, sources=sources_of(source))
 
 
@@ -166,7 +176,7 @@ def revert(target: OneTarget, wait: Wait = 0, queue: QueueOption = None, as_json
 @app.command()
 def env(
     target: OneTarget,
-    env: Annotated[str | None, typer.Option("--env", metavar="ENV", help="Which of the target's environments.")] = None,
+    env: EnvOption = None,
     variant: VariantOption = None,
     queue: QueueOption = None,
     as_json: Json = False,

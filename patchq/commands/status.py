@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from patchq.commands.place import Place, last_apply
 from patchq.errors import Invalid, PatchqError
 from patchq.lease import leases
 from patchq.lock import differences, load_lock
-from patchq.queue.selection import select, selections
+from patchq.queue.load import Queue
+from patchq.queue.selection import Selection, selections
 from patchq.report import Report, State, Step
 from patchq.workcopy import current
 
@@ -18,34 +19,37 @@ def status(place: Place) -> Report:
     queue = place.queue
     steps = [_lock(place)]
     steps += [step for target in queue.targets for step in _applied(place, target)]
+    found = list(selections(queue))
     table = {
         selection.key: {choice.queued.name: choice.reason if choice.chosen else "" for choice in selection.choices}
-        for selection in selections(queue)
+        for selection in found
     }
-    matrix = {
+    data = {"queue": str(place.root), "name": queue.settings.name, "matrix": _matrix(queue, found), "selections": table,
+            "variants": {name: variant.description for name, variant in queue.variants.items()}}  # fmt: skip
+    return Report("status", tuple(steps), data)
+
+
+def _matrix(queue: Queue, found: Sequence[Selection]) -> dict[str, dict[str, str]]:
+    """Patch → target → `in`, `out`, or the variants that take the patch."""
+    takers: dict[tuple[str, str], list[str | None]] = {}
+    for selection in found:
+        for queued in selection.chosen:
+            takers.setdefault((queued.name, selection.target), []).append(selection.variant)
+    return {
         queued.name: {
-            target: _mark(place, target, name, queued.name)
+            target: _mark(takers.get((queued.name, target), []))
             for target, use in queue.targets.items()
             if name in use.upstreams
         }
         for name, upstream in queue.upstreams.items()
         for queued in upstream.patches
     }
-    data = {"queue": str(place.root), "name": queue.settings.name, "matrix": matrix, "selections": table,
-            "variants": {name: variant.description for name, variant in queue.variants.items()}}  # fmt: skip
-    return Report("status", tuple(steps), data)
 
 
-def _mark(place: Place, target: str, upstream: str, patch: str) -> str:
-    """`in`, `out`, or the variants that take the patch."""
-    if _takes(place, target, None, upstream, patch):
+def _mark(variants: Sequence[str | None]) -> str:
+    if None in variants:
         return "in"
-    variants = [name for name in place.queue.variants if _takes(place, target, name, upstream, patch)]
-    return "+" + ",".join(variants) if variants else "out"
-
-
-def _takes(place: Place, target: str, variant: str | None, upstream: str, patch: str) -> bool:
-    return patch in [queued.name for queued in select(place.queue, target, variant, upstream).chosen]
+    return "+" + ",".join(filter(None, variants)) if variants else "out"
 
 
 def _lock(place: Place) -> Step:
