@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import json
 import os
+import re
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from patchq.errors import Invalid, Prevented, Problem
+from patchq.exclusive import replacing
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
+MAX_NESTING = 100  # of JSON, which no person writes
 MAX_ALIASES = 16
 MAX_NODES = 20_000
 MAX_LINE = 320
@@ -26,10 +29,20 @@ MAX_LINE = 320
 Location = tuple[str | int, ...]
 
 
+def _plain_one(value: Any) -> Any:
+    if type(value) is not int:
+        raise ValueError("the number 1 is due")
+    return value
+
+
+# What stands under `schema` in every file of the first form; Python would take `true` and `1.0` for it.
+One = Annotated[Literal[1], BeforeValidator(_plain_one)]
+
+
 class Document(BaseModel):
     """Base of every model that is read from or written to a file: frozen, strict, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
 
 Model = TypeVar("Model", bound=Document)
@@ -72,22 +85,31 @@ def read_regular(path: Path, limit: int = MAX_BYTES) -> bytes:
         return stream.read()
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` in one step: a crash leaves the old bytes or the new ones."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the block writes goes to `path`: an `OSError` that names no file, as on a full disk, gets this one."""
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        yield
+    except OSError as error:
+        if error.filename is not None or not error.errno:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a new file, and the folders that it lies in."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Replace `path` by `data` in one step: a crash leaves the old bytes or the new ones, and nothing for good."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path, mode) as stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -99,6 +121,9 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+_plain = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
+
+
 def to_json(value: Any) -> bytes:
     """The one JSON form of patchq's files: sorted keys, two spaces, one newline at the end.
 
@@ -108,13 +133,14 @@ def to_json(value: Any) -> bytes:
 
 
 def _json(value: Any, indent: str) -> str:
-    line = json.dumps(value, sort_keys=True, ensure_ascii=False)
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
-    if not inner or (len(line) <= MAX_LINE and not any(isinstance(item, dict | list | tuple) for item in inner)):
-        return line
+    if not any(isinstance(item, dict | list | tuple) for item in inner):
+        line = _plain(value)
+        if not inner or len(line) <= MAX_LINE:
+            return line
     deeper = indent + "  "
     if isinstance(value, dict):
-        rows = [f"{json.dumps(key, ensure_ascii=False)}: {_json(value[key], deeper)}" for key in sorted(value)]
+        rows = [f"{_plain(key)}: {_json(value[key], deeper)}" for key in sorted(value)]
     else:
         rows = [_json(item, deeper) for item in value]
     opening, closing = "{}" if isinstance(value, dict) else "[]"
@@ -132,7 +158,18 @@ def parse_json(data: bytes, model: type[Model], where: str) -> Model:
         value = json.loads(data, object_pairs_hook=_unique_pairs)
     except (ValueError, RecursionError) as error:
         raise Invalid(f"is not JSON: {error}", where=where) from error
+    if is_deep(value):
+        raise Invalid(f"is nested more than {MAX_NESTING} deep", where=where)
     return validate(value, model, where, {})
+
+
+def is_deep(value: Any) -> bool:
+    """Whether JSON types lie in each other deeper than `MAX_NESTING`, which nobody means; others would recurse."""
+    level = [value]
+    for _ in range(MAX_NESTING):
+        level = [inner for item in level if isinstance(item, (dict, list))
+                 for inner in (item.values() if isinstance(item, dict) else item)]  # fmt: skip
+    return bool(level)
 
 
 def load_yaml(path: Path, model: type[Model]) -> Model:
@@ -147,6 +184,14 @@ def parse_yaml(data: bytes, model: type[Model], where: str) -> Model:
     if builder.problems:
         raise Invalid(builder.problems)
     return validate({} if value is None else value, model, where, builder.lines)
+
+
+def place_in(data: bytes, where: str, at: Location) -> str:
+    """`FILE:LINE` of a location in a YAML file that can be read, or of what it lies in; `where` names the file."""
+    builder = _Builder(where)
+    builder.value(_compose(data, where), ())
+    line = next(builder.lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in builder.lines)
+    return f"{where}:{line}"
 
 
 def validate(value: Any, model: type[Model], where: str, lines: dict[Location, int]) -> Model:
@@ -177,8 +222,7 @@ def _compose(data: bytes, where: str) -> yaml.Node | None:
         line = data.count(b"\n", 0, error.start) + 1
         raise Invalid("is not UTF-8", where=f"{where}:{line}") from error
     try:
-        _limit_events(text, where)
-        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+        node: yaml.Node | None = _Limited(text, where).get_single_node()
         return node
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -191,23 +235,34 @@ def _compose(data: bytes, where: str) -> yaml.Node | None:
         raise Invalid(f"is not YAML: {str(error).splitlines()[0]}", where=where) from None
 
 
-def _limit_events(text: str, where: str) -> None:
-    """Refuse depth, aliases and sheer number before a recursive composer meets them."""
-    depth = aliases = 0
-    for count, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
+class _Limited(yaml.SafeLoader):
+    """Refuses depth, aliases and sheer number as they are read, before the recursive composer meets them."""
+
+    def __init__(self, text: str, where: str) -> None:
+        super().__init__(text)
+        self._where = where
+        self._depth = self._aliases = self._count = 0
+
+    def get_event(self) -> yaml.Event:
+        event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            depth += 1
+            self._depth += 1
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            depth -= 1
+            self._depth -= 1
         elif isinstance(event, yaml.AliasEvent):
-            aliases += 1
-        if depth > MAX_DEPTH or aliases > MAX_ALIASES or count > MAX_NODES:
-            what = f"is nested more than {MAX_DEPTH} deep" if depth > MAX_DEPTH else "has too many aliases"
-            what = what if count <= MAX_NODES else f"holds more than {MAX_NODES} things"
+            self._aliases += 1
+        self._count += 1
+        if self._depth > MAX_DEPTH or self._aliases > MAX_ALIASES or self._count > MAX_NODES:
+            what = f"is nested more than {MAX_DEPTH} deep" if self._depth > MAX_DEPTH else "has too many aliases"
+            what = what if self._count <= MAX_NODES else f"holds more than {MAX_NODES} things"
             line = event.start_mark.line + 1 if event.start_mark else 1
-            raise Invalid(what, where=f"{where}:{line}")
+            raise Invalid(what, where=f"{self._where}:{line}")
+        return event
 
 
+_HALF_A_PAIR = "[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]"
+# A number to YAML 1.2, and to most that read it; text to the 1.1 of PyYAML.
+_NUMBER = r"[-+]?[0-9]+[eE][-+]?[0-9]+"
 _KINDS = ("str", "int", "float", "bool", "null", "map", "seq")
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in _KINDS)
 
@@ -242,6 +297,12 @@ class _Builder:
             return self._mapping(node, at)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*at, i)) for i, item in enumerate(node.value)]
+        if "\0" in str(node.value):
+            return self._refuse("holds a NUL", line)
+        if re.search(_HALF_A_PAIR, str(node.value)):
+            return self._refuse("holds half of a pair of surrogates, which is no letter", line)
+        if isinstance(node, yaml.ScalarNode) and node.style is None and re.fullmatch(_NUMBER, node.value):
+            return float(node.value)
         try:
             return self._loader.construct_object(node)
         except (ValueError, KeyError, yaml.YAMLError):
@@ -255,6 +316,8 @@ class _Builder:
                 self._refuse("a key has to be a plain word", line)
                 continue
             key = str(key_node.value)
+            if "\0" in key:
+                self._refuse("a key holds a NUL", line)
             if key in built:
                 self._refuse(f"the key {key!r} stands here a second time", line)
             here = (*at, key)

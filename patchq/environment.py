@@ -7,8 +7,8 @@ from pathlib import Path
 
 from patchq.document import nearest
 from patchq.errors import Invalid
-from patchq.launch import Launch
 from patchq.lock import LockedSelection
+from patchq.machine.launch import Launch
 from patchq.queue.host import Host
 from patchq.queue.load import Queue
 from patchq.workarea import WorkArea

@@ -44,6 +44,7 @@ def _wakes_on(*signals: signal.Signals) -> int:
     signal.set_wakeup_fd(writing)
     for number in signals:
         signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever started patchq may have blocked what is waited for
     return reading
 
 

@@ -6,20 +6,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
-from patchq.conditions import broken
-from patchq.document import Document, parse_json, sha256, to_json
+from patchq.document import Document, One, parse_json, read_regular, sha256, to_json
 from patchq.engine import Base, Engine, Placed
+from patchq.engine.conditions import broken
 from patchq.errors import DoesNotApply, Invalid, Prevented, Problem, Refused
 from patchq.index import Pin
-from patchq.queue.baseline import BaselineForm, CommitId, Sha256
+from patchq.queue.baseline import BaselineForm, CommitId, FilePath, Name, Sha256
 from patchq.queue.load import Queue
 from patchq.queue.selection import Selection, selections
 from patchq.queue.target import Environment
-from patchq.queuejournal import LOCK_NAME, write_queue
+from patchq.queuejournal import LOCK_NAME, MAX_FILE, write_queue
 from patchq.sources import Sources
 from patchq.store import Store
 
@@ -44,18 +43,18 @@ class LockedFile(Document):
 class LockedSelection(Document):
     """One selection, from its baseline to its final tree and commit."""
 
-    target: str
-    variant: str | None
-    upstream: str
+    target: Name
+    variant: Name | None
+    upstream: Name
     baseline: BaselineForm
     version: str
     base_commit: CommitId
     base_tree: CommitId
-    submodules: dict[str, CommitId] = {}
+    submodules: dict[FilePath, CommitId] = {}
     patches: tuple[LockedPatch, ...]
     tree: CommitId
     commit: CommitId
-    files: dict[str, LockedFile] = {}
+    files: dict[FilePath, LockedFile] = {}
 
 
 class LockedWheels(Document):
@@ -71,9 +70,9 @@ class Lock(Document):
     """The lock. `files` are the digests of every file of the queue; `tools` the wheels of patchq itself by
     Python version; `wheels` what environments want installed, by `TARGET/ENV`."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: One = Field(default=1, alias="schema")
     queue: str
-    files: dict[str, Sha256]
+    files: dict[FilePath, Sha256]
     selections: dict[str, LockedSelection]
     tools: dict[str, LockedWheels] = {}
     wheels: dict[str, LockedWheels] = {}
@@ -129,6 +128,14 @@ def load_lock(queue: Queue) -> Lock:
 def parse_lock(data: bytes, where: str) -> Lock:
     """A lock from bytes."""
     return parse_json(data, Lock, where)
+
+
+def locked_file(path: Path, digest: str, limit: int = MAX_FILE) -> bytes:
+    """The bytes of a file that somebody gave a digest for; raises `Refused` if it has another."""
+    data = read_regular(path, limit)
+    if sha256(data) != digest:
+        raise Refused("does not have the digest that the lock names", where=str(path))
+    return data
 
 
 def save_lock(queue: Queue, lock: Lock) -> None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from patchq.errors import PatchqError
-from patchq.launch import Launch
-from patchq.probe import ProbeFailed, ask
-from patchq.process import run
+from patchq.evidence.record import Evidence
+from patchq.exclusive import scratch
+from patchq.machine.launch import Launch
+from patchq.machine.probe import ProbeFailed, ask, reading
+from patchq.process import leashed
 from patchq.progress import tell
 from patchq.queue.baseline import Baseline
-from patchq.record import Evidence
 from patchq.report import State, Step
 from patchq.store import Store
 
 COMPILE_SECONDS = 900
 TEST_SECONDS = 3600
+_NONE_FAILED = (0, 5)  # all passed, none was there (pytest.ExitCode)
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,17 @@ class Prover:
     without: frozenset[str]
     evidence: Evidence
 
-    def interpreter(self, version: str | None) -> Step:
+    def interpreter(self, wanted: str | None) -> Step:
         """Which interpreter this is, against the version that the target demands; keeps `pip freeze`."""
         group = f"environment {self.name}"
         try:
             with scratch() as folder:
                 answer = ask(self.launch, "interpreter", {}, cwd=folder)
                 installed = ask(self.launch, "packages", {"files": False}, cwd=folder)
+            with reading("interpreter", self.launch.python):
+                version, executable = str(answer["version"]), str(answer["executable"])
+            with reading("packages", self.launch.python):
+                self.evidence.freeze[self.name] = frozen(installed)
         except PatchqError as error:
             return Step(
                 f"interpreter {self.name}",
@@ -48,13 +52,12 @@ class Prover:
                 group,
                 hint=str(self.launch.python),
             )
-        self.evidence.freeze[self.name] = frozen(installed)
         self.evidence.facts.setdefault("environments", {})[self.name] = answer
-        is_right = version is None or str(answer["version"]).startswith(f"{version}.")
-        said = f"Python {answer['version']}, {answer['executable']}"
+        is_right = wanted is None or version.startswith(f"{wanted}.")
+        said = f"Python {version}, {executable}"
         if is_right:
             return Step(f"interpreter {self.name}", State.PASSED, said, group)
-        hint = f"the target's wheels are chosen for Python {version}; an exact version makes it a demand"
+        hint = f"the target's wheels are chosen for Python {wanted}; an exact version makes it a demand"
         return Step(f"interpreter {self.name}", State.WARNING, said, group, hint=hint)
 
     def compiles(self, upstream: str, folder: Path, baseline: Baseline) -> Step:
@@ -72,13 +75,14 @@ class Prover:
             "checked-hash",
             *paths,
         ]
-        with scratch() as room:
-            done = run(self.launch.argv(argv), cwd=room, timeout=COMPILE_SECONDS)
+        with scratch() as room, leashed(self.launch.argv(argv), cwd=room) as running:
+            done = running.outcome(COMPILE_SECONDS)
         self.evidence.logs[f"compile-{upstream}-{self.name}.txt"] = done.text + done.error_text
         if done.ok:
             return Step(name, State.PASSED, ", ".join(baseline.compile), self._group, seconds=done.seconds)
         said = tuple((done.text + done.error_text).strip().splitlines()[:8])
-        return Step(name, State.FAILED, "does not compile", self._group, said, seconds=done.seconds)
+        what = f"did not end within {COMPILE_SECONDS} s" if done.timed_out else "does not compile"
+        return Step(name, State.FAILED, what, self._group, said, seconds=done.seconds)
 
     def imports(self, upstream: str, folder: Path, baseline: Baseline, modules: Sequence[str]) -> list[Step]:
         """Each package is found in the work copy and nowhere else; each of `modules` is really imported."""
@@ -87,11 +91,13 @@ class Prover:
         try:
             with scratch() as room:
                 answer = ask(self.launch, "origins", question, cwd=room, timeout=600)
+            with reading("origins", self.launch.python):
+                located = [self._located(name, answer["located"][name], folder) for name in baseline.packages]
+                imported = [self._imported(name, answer["imported"][name], folder) for name in modules]
         except ProbeFailed as error:
             return [Step(f"import {upstream}", State.FAILED, error.problems[0].what, self._group)]
         self.evidence.facts.setdefault("origins", {}).setdefault(self.name, {})[upstream] = answer
-        located = [self._located(name, answer["located"][name], folder) for name in baseline.packages]
-        return located + [self._imported(name, answer["imported"][name], folder) for name in modules]
+        return located + imported
 
     def tests(self, upstream: str, files: Mapping[str, bytes], pytest: Path) -> list[Step]:
         """Run CPU tests in a scratch folder; one step a test file."""
@@ -104,14 +110,22 @@ class Prover:
             question = {"files": sorted(files), "pytest": str(pytest), "rootdir": str(room)}
             try:
                 answer = ask(self.launch, "cpu_tests", question, cwd=room, timeout=TEST_SECONDS)
+                with reading("cpu_tests", self.launch.python):
+                    return self._tested(upstream, sorted(files), answer)
             except ProbeFailed as error:
                 return [Step(f"tests {upstream}", State.FAILED, error.problems[0].what, self._group)]
             finally:  # the bytecode of the tests themselves and of their stand-ins
                 shutil.rmtree(self.launch.pycache / room.relative_to(room.anchor), ignore_errors=True)
-        self.evidence.logs[f"tests-{upstream}-{self.name}.txt"] = answer.pop("output", "")
+
+    def _tested(self, upstream: str, files: Sequence[str], answer: dict[str, Any]) -> list[Step]:
+        self.evidence.logs[f"tests-{upstream}-{self.name}.txt"] = str(answer.pop("output", ""))
         if "error" in answer:
-            return [Step(f"tests {upstream}", State.NOT_RUN, answer["error"], self._group)]
-        return [step for path in sorted(files) for step in self._file(path, answer)]
+            return [Step(f"tests {upstream}", State.NOT_RUN, str(answer["error"]), self._group)]
+        steps = [step for path in files for step in self._file(path, answer)]
+        if answer["code"] not in _NONE_FAILED and not any(step.state is State.FAILED for step in steps):
+            what = f"pytest ended with status {answer['code']}, and names no test that failed"
+            steps.append(Step(f"tests {upstream}", State.FAILED, what, self._group))
+        return steps
 
     @property
     def _group(self) -> str:
@@ -195,16 +209,6 @@ def adds_no_bad_whitespace(store: Store, upstream: str, base_tree: str, tree: st
     if rows:
         return Step("whitespace", State.WARNING, f"{len(rows)} errors are added", upstream, rows[:20])
     return Step("whitespace", State.PASSED, "the patches add no errors", upstream)
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder that nothing else uses, and that goes."""
-    folder = Path(tempfile.mkdtemp(prefix="patchq-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_inside(path: Path, folder: Path) -> bool:

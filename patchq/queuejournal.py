@@ -14,13 +14,12 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from filelock import FileLock, Timeout
 from pydantic import Field
 
-from patchq.document import Document, parse_json, read_regular, sha256, sync_folder, write_atomic
+from patchq.document import Document, One, parse_json, read_regular, sha256, sync_folder, write_atomic
 from patchq.errors import Invalid, PatchqError, Prevented, Problem, Refused
+from patchq.exclusive import exclusive
 
 LOCK_NAME = "patchq.lock"
 MAX_FILE = 64 << 20
@@ -40,7 +39,7 @@ class _File(Document):
 
 
 class _Plan(Document):
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: One = Field(default=1, alias="schema")
     files: tuple[_File, ...]
 
 
@@ -54,11 +53,16 @@ def journal_folder(root: Path) -> Path:
     """Where the journal of the queue at `root` is: what `git rev-parse --git-path patchq` says, or `.patchq` beside
     the queue where there is no git. Each queue of a repository has its own folder there."""
     root = root.resolve()
-    for folder in root.parents:
-        git_dir = _git_dir(folder)
-        if git_dir:
-            return git_dir / "patchq" / f"queue-{_name_of(os.path.relpath(root, folder))}"
+    folder = repository_of(root)
+    git_dir = _git_dir(folder) if folder else None
+    if folder and git_dir:
+        return git_dir / "patchq" / f"queue-{_name_of(os.path.relpath(root, folder))}"
     return root.parent / ".patchq" / f"queue-{_name_of(root.name)}"
+
+
+def repository_of(root: Path) -> Path | None:
+    """The top of the git work tree that the queue at `root` lies in."""
+    return next((folder for folder in root.resolve().parents if _git_dir(folder)), None)
 
 
 def write_queue(
@@ -139,13 +143,13 @@ def _check_inside(root: Path, path: str) -> None:
 def _alone(root: Path) -> Iterator[Path]:
     """The journal's folder, for the one process that may write the queue; another waits."""
     folder = journal_folder(root)
+    held = contextlib.ExitStack()
     with _named_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / _ALONE, timeout=_WAIT):
-            yield folder
-    except Timeout:
-        raise Prevented("another patchq is writing the queue", where=str(root)) from None
+        what = "patchq, writing the queue"
+        held.enter_context(exclusive(folder / _ALONE, what, free=f"the queue {root}", wait=_WAIT))
+    with held:
+        yield folder
 
 
 @contextlib.contextmanager
@@ -227,21 +231,10 @@ def _digest(path: Path) -> str | None:
 
 
 def _place(path: Path, data: bytes | None) -> None:
-    """Replace one file in one step. The temporary name is always the same, so that no kill leaves it for good."""
-    if data is None:
-        path.unlink()
-        return sync_folder(path.parent)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
-    temporary = path.with_name(f".{path.name}.patchq-new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.chmod(mode)
-    temporary.replace(path)
+    """Replace one file in one step; its mode stays."""
+    if data is not None:
+        return write_atomic(path, data, stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644)
+    path.unlink()
     return sync_folder(path.parent)
 
 
@@ -277,14 +270,12 @@ def _pending(root: Path, folder: Path) -> Mapping[str, bytes | None]:
 def _read_files(root: Path) -> tuple[dict[str, bytes], tuple[Problem, ...]]:
     files: dict[str, bytes] = {}
     problems: list[Problem] = []
-    for path in sorted(root.rglob("*")):
-        inner = path.relative_to(root)
-        if "__pycache__" in inner.parts or any(part.startswith(".") for part in inner.parts):
-            continue
+    for inner in sorted(_inner_paths(root)):
+        path = root / inner
         try:
             mode = path.lstat().st_mode
             if stat.S_ISREG(mode):
-                files[inner.as_posix()] = read_regular(path, MAX_FILE)
+                files[inner] = read_regular(path, MAX_FILE)
             elif not stat.S_ISDIR(mode):
                 problems.append(Problem("is not a plain file; a queue holds nothing else", str(path)))
         except FileNotFoundError:
@@ -293,3 +284,15 @@ def _read_files(root: Path) -> tuple[dict[str, bytes], tuple[Problem, ...]]:
             if os.path.lexists(path):
                 problems.extend(error.problems)
     return files, tuple(problems)
+
+
+def _inner_paths(root: Path) -> Iterator[str]:
+    """What lies below `root`, folders too, without what is no part of a queue and without following a link."""
+    for folder, names, others in os.walk(root):
+        names[:] = [name for name in names if _belongs(name)]
+        prefix = "" if folder == str(root) else f"{os.path.relpath(folder, root)}/"
+        yield from (prefix + name for name in (*names, *others) if _belongs(name))
+
+
+def _belongs(name: str) -> bool:
+    return not name.startswith(".") and name != "__pycache__"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from patchq.errors import Problem
-from patchq.mask import mask
+from patchq.printable import clean
 from patchq.report import Report, State, Step
 
 _MARKS = {
@@ -28,16 +26,9 @@ _MARKS = {
     State.NOT_RUN: ("?", "yellow"),
 }
 _BAD = ("✗", "bold red")
-_UNPRINTABLE = re.compile(
-    r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
+_WIDE = 10_000
 _CELL = 72  # widest cell of a table; the whole text is in --json and in the record
 _QUIET_STATES = (State.APPLIED, State.EXCLUDED)
-
-
-def clean(text: str) -> str:
-    """`text` on one line, with secrets hidden and control characters written out."""
-    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", mask(text).replace("\t", " "))
 
 
 def show(report: Report, *, to_stderr: bool) -> None:
@@ -85,10 +76,17 @@ def show_problems(problems: Iterable[Problem]) -> None:
         console.print(line)
 
 
+class _Console(Console):
+    """A console that leaves a closed pipe to the command line, which has an exit code for it."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def _console(to_stderr: bool) -> Console:
     stream = sys.stderr if to_stderr else sys.stdout
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS") or 10_000)
-    return Console(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=True, width=width)
+    width = None if stream.isatty() else _WIDE
+    return _Console(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=True, width=width)
 
 
 def _worth_lines(report: Report) -> list[Step]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from patchq.errors import Invalid, Problem
 
 LAYERS = ("backport", "device", "research")
-TRAIT = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_NAME = re.compile(r"[A-Za-z0-9._+/-]+")
-_STRIP = re.compile(r"-p([0-9])")
+TRAIT = r"[a-z0-9][a-z0-9.-]*"
+_NAME = r"[A-Za-z0-9._+/-]+"
+_STRIP = r"-p([0-9])"
 MAX_LINES = 100_000
 
 
@@ -111,7 +111,7 @@ def _parse_entry(row: str, number: int) -> SeriesEntry:
     strip = 1
     guards: list[str] = []
     for option in options:
-        if found := _STRIP.fullmatch(option):
+        if found := re.fullmatch(_STRIP, option):
             strip = int(found[1])
         elif option[0] == "#":
             guards.append(_check_guard(option))
@@ -136,8 +136,8 @@ def _split_comment(row: str) -> tuple[str, str]:
 def _check_name(name: str) -> None:
     if "#" in name:
         raise ValueError("a guard needs white space before its '#'", f"{name.replace('#', ' #', 1)}")
-    if not _NAME.fullmatch(name):
-        bad = next(char for char in name if not _NAME.fullmatch(char))
+    if not re.fullmatch(_NAME, name):
+        bad = next(char for char in name if not re.fullmatch(_NAME, char))
         raise ValueError(f"the name {name!r} holds {bad!r}", "names are made of letters, digits and ._+-/")
     parts = name.split("/")
     if ".." in name or "" in parts or "." in parts or name.startswith("-"):
@@ -148,7 +148,7 @@ def _check_name(name: str) -> None:
 
 def _check_guard(option: str) -> str:
     guard = option[1:]
-    if guard[:1] not in "+-" or not TRAIT.fullmatch(guard[1:]):
+    if guard[:1] not in "+-" or not re.fullmatch(TRAIT, guard[1:]):
         hint = "write #+trait or #-trait, lower case, and a blank after the # of a comment"
         raise ValueError(f"cannot read the guard {option!r}", hint)
     return guard

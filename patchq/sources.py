@@ -5,19 +5,20 @@ Once a baseline is in the store, no verb asks for its source again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchq.document import sha256_file
 from patchq.engine import Base
-from patchq.errors import PatchqError, Prevented, Refused
-from patchq.index import Pin, fetch
+from patchq.errors import Invalid, PatchqError, Prevented, Problem, Refused
+from patchq.index import Pin
+from patchq.location import check_location
 from patchq.progress import tell
 from patchq.queue.baseline import BaselineForm, GitBaseline, SdistBaseline
 from patchq.queue.host import Host
 from patchq.queue.load import Upstream
-from patchq.sdist import read_sdist
 from patchq.store import Entry, Source, Store, fetch_commit
 from patchq.store.fetch import is_complete
 from patchq.store.objects import IDENTITY
@@ -63,6 +64,19 @@ class Sources:
             return Base.of(self.store, self._sdist(upstream.baseline.sdist))
         assert upstream.baseline.git
         return self._git(upstream, upstream.baseline.git)
+
+    def refused(self, upstreams: Iterable[Upstream]) -> Iterator[Problem]:
+        """Sources that git may not be given, as this host's variables make them; one that is not set asks nobody."""
+        for upstream in upstreams:
+            git, where = upstream.baseline.git, str(upstream.folder / "baseline.yaml")
+            if git is None:
+                continue
+            parts = {f"{upstream.name}.{path}": part.source for path, part in git.submodules.items()}
+            for name, text in {upstream.name: git.source, **parts}.items():
+                with suppress(Invalid):
+                    reason = check_location(self.given.get(name) or self.host.expand(text, where))
+                    if reason:
+                        yield Problem(f"the source of {name} {reason}", where, text)
 
     def history(self, upstream: Upstream) -> None:
         """Bring the whole history of a git baseline into the store."""
@@ -111,6 +125,8 @@ class Sources:
         if self.offline:
             raise Prevented(f"{sdist.filename} is not in the store, and there is no package index here",
                             hint="apply the bundle that carries it")  # fmt: skip
+        from patchq.index.download import fetch
+
         tell(f"fetching {sdist.filename}")
         return import_sdist(self.store, fetch(pin_of(sdist), sdist_folder(self.store)), sdist)
 
@@ -138,6 +154,8 @@ def sdist_folder(store: Store) -> Path:
 
 def import_sdist(store: Store, path: Path, sdist: SdistBaseline) -> str:
     """Import an sdist, whose digest was checked, as one commit without parents; returns its id."""
+    from patchq.sdist import read_sdist
+
     files = [(file.path, Entry(file.mode, store.write("blob", file.data))) for file in read_sdist(path)]
     message = f"{sdist.project} {sdist.version}\n\nSHA-256: {sdist.sha256}\n".encode()
     commit = store.write_commit(store.write_tree(files), (), IDENTITY, SDIST_TIME, SDIST_TIME, message)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from patchq.document import write_atomic
 from patchq.errors import Prevented
+from patchq.exclusive import exclusive
 
 # A Unix socket path ends at 107 bytes, and Ray adds up to 68 to its temporary folder.
 SOCKET_BYTES = 107
@@ -79,42 +75,47 @@ class WorkArea:
     def locked(self, verb: str, wait: float = 0) -> Iterator[None]:
         """Hold the area's lock for the block, waiting up to `wait` seconds.
 
-        The kernel drops the lock of a process that dies. Raises `Prevented` saying who holds it, since when, where.
+        Raises `Prevented` saying who holds it, since when and on which host, or why there can be no lock.
         """
-        holder = self.root / ".lock.json"
-        lock = FileLock(self.root / ".lock", timeout=wait)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            held = lock.acquire()
-        except Timeout:
-            raise Prevented(f"the work area is in use: {_describe(holder)}", where=str(self.root)) from None
+            held = contextlib.ExitStack()
+            held.enter_context(exclusive(self.root / ".lock", f"patchq {verb}", free="the work area", wait=wait))
         except OSError as error:
             what = f"the work area cannot be used: {error.strerror or error}"
             raise Prevented(what, where=str(self.root), hint="the target's `work` says where it is") from error
         with held:
-            write_atomic(holder, json.dumps(_holder(verb)).encode())
-            try:
-                yield
-            finally:
-                holder.unlink(missing_ok=True)
+            yield
 
 
-def _holder(verb: str) -> dict[str, str | int]:
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with contextlib.suppress(OSError, KeyError):
-        return {
-            "verb": verb,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "since": now,
-            "user": getpass.getuser(),
-        }
-    return {"verb": verb, "pid": os.getpid(), "host": socket.gethostname(), "since": now}
-
-
-def _describe(path: Path) -> str:
+def remember_area(target: str, area: WorkArea) -> None:
+    """Note where a target was applied, so that later verbs find it from any folder."""
+    known = {**known_areas(), target: str(area.root)}
     try:
-        held = json.loads(path.read_text())
-        return f"patchq {held['verb']}, process {held['pid']} on {held['host']}, since {held['since']}"
-    except (OSError, ValueError, KeyError):
-        return "by another patchq"
+        write_atomic(_state_file(), json.dumps(known, indent=2, sort_keys=True).encode() + b"\n")
+    except (OSError, Prevented):
+        return  # without a home there is nothing to remember in; --queue still works
+
+
+def known_areas(*, certain: bool = False) -> dict[str, str]:
+    """Target → the work area that it was last applied in on this host, as far as this user's patchq knows.
+
+    Where that was written and cannot be read nothing is known; with `certain` that raises `Prevented`.
+    """
+    try:
+        known = json.loads(_state_file().read_text())
+        return {str(target): str(area) for target, area in known.items()}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        if certain:
+            why = error.strerror if isinstance(error, OSError) else "it is damaged"
+            hint = "it says where targets were applied, and so whose signatures count; remove it if none do"
+            raise Prevented(f"cannot be read: {why}", where=str(_state_file()), hint=hint) from None
+        return {}
+
+
+def _state_file() -> Path:
+    from platformdirs import user_state_path
+
+    return user_state_path("patchq") / "areas.json"

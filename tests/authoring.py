@@ -1,13 +1,19 @@
-"""A small queue on a real git baseline, with a user whose git configuration is as unhelpful as it gets."""
+"""The kit of the authoring verbs: a `Bench` to edit on, and a `Room` whose upstream has a history to move along.
+
+A bench is a queue of up to ten patches, its clone, and a user whose git configuration is as unhelpful as it gets.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from world import git_bytes as git
+from world import header, write
 
 from patchq.commands.edit import edit
 from patchq.commands.place import Place
@@ -145,7 +151,7 @@ def make_clone(bench: Bench) -> str:
     return bench.git("rev-parse", "HEAD", folder=bench.clone)
 
 
-def numbered(number: int, header: str = "") -> bytes:
+def numbered_patch(number: int, header: str = "") -> bytes:
     """A patch, as somebody else's tool wrote it, that changes the function `f{number}` of app.py."""
     head = header or f"Description: Change {number}\n Why {number}.\nAuthor: A <a@b.c>\nLast-Update: 2026-01-02\n"
     first = number * 10 + 3
@@ -163,11 +169,95 @@ def name(number: int) -> str:
 
 def ten(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Ten patches, two of them for one target only, with comments, guards and -pN in their series."""
-    patches = {name(n): numbered(n) for n in range(10)}
+    patches = {name(n): numbered_patch(n) for n in range(10)}
     lines = ["# Top", *(name(n) for n in range(10))]
     lines[3] = f"{name(2)}  -p1   #+ppu  # only there"
     lines[5] = f"{name(4)} #-ppu"
     lines[7:7] = ["", "# Middle"]
-    patches["research/loss.patch"] = numbered(10)
+    patches["research/loss.patch"] = numbered_patch(10)
     lines.append("research/loss.patch")
     return make_bench(folder, patches, lines, monkeypatch)
+
+
+def commit(clone: Path, files: Mapping[str, bytes | None], message: str = "change") -> str:
+    """Commit changed files in a clone, made if it is not there, and return the id."""
+    if not (clone / ".git").exists():
+        clone.mkdir(parents=True, exist_ok=True)
+        git(clone, "init", "-q", "-b", "main", ".")
+    write(clone, files)
+    git(clone, "add", "-A", "-f")
+    git(clone, "commit", "-q", "--allow-empty", "-m", message)
+    return git(clone, "rev-parse", "HEAD").decode().strip()
+
+
+def numbered(count: int, changed: Mapping[int, str] | None = None, name: str = "line") -> bytes:
+    """`count` numbered lines, some of them (from 1) replaced."""
+    texts = changed or {}
+    return "".join(f"{texts.get(number, f'{name} {number}')}\n" for number in range(1, count + 1)).encode()
+
+
+@dataclass
+class Room:
+    """A folder with a clone of an upstream called `up` and a queue on its first commit."""
+
+    folder: Path
+    clone: Path
+    root: Path
+
+    @property
+    def place(self) -> Place:
+        """The queue, read afresh."""
+        return Place(self.root)
+
+    def diff(self, files: Mapping[str, bytes | None], base: str = "HEAD") -> bytes:
+        """The diff that changing `files` makes on a commit of the clone; the clone stays as it is."""
+        git(self.clone, "checkout", "-q", "--detach", base)
+        write(self.clone, files)
+        git(self.clone, "add", "-A", "-f")
+        made = git(self.clone, "diff", "--cached", "--binary", "--full-index", "-M")
+        git(self.clone, "reset", "-q", "--hard", "HEAD")
+        git(self.clone, "checkout", "-q", "main")
+        return made
+
+    def stack(self, changes: Sequence[tuple[str, Mapping[str, bytes | None]]]) -> dict[str, bytes]:
+        """Name → patch, each on top of the one before, the first on the clone's first commit."""
+        git(self.clone, "checkout", "-q", "--detach", first(self.clone))
+        made = {}
+        for name, files in changes:
+            write(self.clone, files)
+            git(self.clone, "add", "-A", "-f")
+            made[name] = header(name) + git(self.clone, "diff", "--cached", "--binary", "--full-index", "-M")
+            git(self.clone, "commit", "-q", "-m", name)
+        git(self.clone, "checkout", "-q", "main")
+        return made
+
+    def fill(self, patches: Mapping[str, bytes], series: str | None = None, upstream: str = "up") -> None:
+        """Put patches into the queue; `series` is the file's text where it is not just their names."""
+        write(self.root / upstream, patches)
+        text = "".join(f"{name}\n" for name in patches) if series is None else series
+        write(self.root / upstream, {"series": text.encode()})
+
+
+def first(clone: Path) -> str:
+    """The root commit of a clone."""
+    return git(clone, "rev-list", "--max-parents=0", "main").decode().strip()
+
+
+def make_room(folder: Path, files: Mapping[str, bytes], traits: Mapping[str, Sequence[str]] | None = None) -> Room:
+    """A room whose upstream starts with `files`, and targets with these traits (`gpu` and `ppu` if None)."""
+    clone, root = folder / "clone", folder / "queue" / "series"
+    start = commit(clone, files, "start")
+    known = {"gpu": [], "ppu": ["ppu"]} if traits is None else traits
+    for target, held in known.items():
+        text = (
+            f"description: {target}\ntraits: [{', '.join(held)}]\nwork: {folder / f'work-{target}'}\n"
+            "upstreams:\n  up: {baseline: git, environments: [local]}\n"
+            "environments:\n  local:\n    python: ${PATCHQ_PYTHON}\n"
+        )
+        write(root, {f"targets/{target}.yaml": text.encode()})
+    baseline = (
+        f'# What the patches start from.\nupstream: up\nversion: "1.0"\ngit:\n  commit: "{start}"\n'
+        f"  source: {clone}\npackages: [pkg]\n"
+    )
+    write(root, {"queue.yaml": b"schema: 1\nname: trial\n", "up/baseline.yaml": baseline.encode(), "up/series": b""})
+    return Room(folder, clone, root)

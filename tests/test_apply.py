@@ -14,8 +14,8 @@ from world import World, git, patchq, states, step_of
 from patchq.commands.apply import apply
 from patchq.document import sha256
 from patchq.errors import Invalid, Prevented, Refused
+from patchq.evidence.record import list_records
 from patchq.lock import load_lock
-from patchq.record import list_records
 from patchq.report import Report, State
 from patchq.workarea import WorkArea
 
@@ -60,6 +60,7 @@ def test_a_target_with_all_that_it_needs(own: World) -> None:
     assert patchq("verify", "--target", "small", "--queue", own.root) == 0
 
 
+@pytest.mark.fault
 def test_a_test_that_fails_keeps_the_copy_aside_and_current_as_it_was(own: World) -> None:
     assert apply(own.place, "blind").exit_code == 4
     before = current(own)

@@ -14,7 +14,7 @@ from patchq.audit import AUDITS, Subject, changes, expired, surveying
 from patchq.audit.devices import demanded
 from patchq.audit.packages import accepts
 from patchq.errors import Invalid
-from patchq.launch import Launch
+from patchq.machine.launch import Launch
 from patchq.queue.target import Environment
 from patchq.report import State, Step
 
@@ -149,12 +149,19 @@ def test_allocator_says_what_is_in_force_and_what_was_asked() -> None:
     of = subject({"PYTORCH_ALLOC_CONF": asked})
     forced = {"torch": "2.10.0", "seen": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
               "settings": {"expandable_segments": True, "max_split_size": -1}}  # fmt: skip
-    [step] = judge("allocator", {"in_force": forced, "combinations": []}, of)
+    [step] = judge("allocator", {"ranks": [forced], "combinations": []}, of)
     assert step.state is State.FAILED
     assert "expandable_segments is True and False is demanded" in step.summary
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in step.summary
     good = {**forced, "settings": {"expandable_segments": False, "max_split_size": 512 << 20}}
-    assert judge("allocator", {"in_force": good, "combinations": []}, of)[0].state is State.PASSED
+    assert judge("allocator", {"ranks": [good], "combinations": []}, of)[0].state is State.PASSED
+    ranks = [{**good, "rank": 0, "world": 2}, {**forced, "rank": 1, "world": 2}]
+    [step] = judge("allocator", {"ranks": ranks, "combinations": []}, of)
+    assert step.summary.startswith("rank 1: expandable_segments is True and False is demanded")
+    [step] = judge("allocator", {"ranks": ranks, "combinations": []})  # nothing is demanded, but they differ
+    assert step.summary.startswith("rank 1: uses expandable_segments True") and "rank 0: exp" in step.summary
+    [step] = judge("allocator", {"ranks": ranks[:1], "combinations": []}, of)
+    assert step.summary == "no answer from rank 1 of 2"
 
 
 def test_memory_in_pieces() -> None:
@@ -177,13 +184,64 @@ def test_arithmetic_against_float64() -> None:
     assert judge("bf16", answer, tolerance=1e-3)[0].state is State.FAILED
 
 
+def ranks(world: int, **answer: Any) -> list[dict[str, Any]]:
+    return [{"rank": rank, "stage": "end", "stages": 5, "error": "", "answer": answer} for rank in range(world)]
+
+
 def test_all_reduce_names_the_rank_that_is_missing() -> None:
-    sums = [{"rank": rank, "sum": 36.0, "device": "cuda"} for rank in range(8)]
-    answer = {"world": 8, "backend": "nccl", "sums": sums, "errors": {}, "stuck": []}
+    random = {"mib": 64, "error": 0.004, "bound": 0.03}
+    timed = {"mib": 1024, "seconds": 0.004, "bus": 470.0}
+    answer = {"world": 8, "backend": "nccl", "link": 450.0, "ranks": ranks(8, sum=36.0, random=random, timed=timed)}
     [step] = judge("all_reduce", answer)
-    assert (step.state, step.summary) == (State.PASSED, "8 of 8 ranks got 1+…+8 = 36 over nccl")
-    [step] = judge("all_reduce", {**answer, "sums": sums[:7], "errors": {"7": "NCCL error"}})
-    assert (step.state, step.detail) == (State.FAILED, ("rank 7: NCCL error",))
+    said = "8 of 8 ranks got 1+…+8 = 36 over nccl; 64 MiB of random bf16 off by 4.0e-03"
+    assert (step.state, step.summary) == (State.PASSED, said)
+    assert step.detail == ("1024 MiB in 4.0 ms: 470.0 GB/s on the bus, 104% of the link's 450 GB/s",)
+
+    def summary(rank: int, **more: Any) -> str:
+        given = [{**one, **more} if one["rank"] == rank else one for one in answer["ranks"]]
+        [step] = judge("all_reduce", {**answer, "ranks": given})
+        assert step.state is State.FAILED
+        return step.summary
+
+    killed = {"answer": None, "error": "killed by SIGKILL", "stage": "torch imported", "stages": 2}
+    assert summary(7, **killed).endswith("rank 7: killed by SIGKILL; it got as far as: torch imported")
+    wrong = {"sum": 28.0, "random": random}
+    assert summary(3, answer=wrong) == "7 of 8 ranks got 1+…+8 = 36 over nccl; rank 3: got 28"
+    assert "random bf16 is off by nan" in summary(3, answer={"sum": 36.0, "random": {**random, "error": float("nan")}})
+
+
+def test_of_ranks_that_hang_the_one_they_wait_for_comes_first() -> None:
+    late = {"answer": None, "error": "did not end in time"}
+    given = [{"rank": rank, "stage": "met", "stages": 3, **late} for rank in range(4)]
+    given[2] |= {"stage": "torch imported", "stages": 2}
+    [step] = judge("all_reduce", {"world": 4, "backend": "gloo", "ranks": given})
+    assert "; rank 2: did not end in time; it got as far as: torch imported" in step.summary
+
+
+def test_groups_have_sums_of_their_own() -> None:
+    given = ranks(4, sum=10.0, random={"mib": 1, "error": 0.0, "bound": 0.1})
+    for one, due in zip(given, (3.0, 3.0, 7.0, 7.0), strict=True):
+        one["answer"] = {**one["answer"], "group_sum": due}
+    answer = {"world": 4, "backend": "gloo", "ranks": given}
+    [step] = judge("all_reduce", answer, ranks=4, groups=2)
+    assert step.state is State.PASSED and "groups of 2 theirs" in step.summary
+    given[3]["answer"]["group_sum"] = 10.0
+    [step] = judge("all_reduce", answer, ranks=4, groups=2)
+    assert "rank 3: got 10 in its group, 7 is due" in step.summary
+    with pytest.raises(ValueError, match="groups has to divide ranks"):
+        judge("all_reduce", answer, ranks=4, groups=3)
+
+
+def test_a_sharded_step_and_its_resumption() -> None:
+    errors = {"loss": 1e-4, "gradients": 0.004, "step": 2e-7}
+    answer = {"world": 2, "backend": "gloo", "ranks": ranks(2, errors=errors, after=[5.7, 5.6]),
+              "resumed": ranks(2, after=[5.7, 5.6])}  # fmt: skip
+    assert states(judge("fsdp", answer)) == {"fsdp": State.PASSED, "resume": State.PASSED}
+    wrong = {**answer, "resumed": [*ranks(1, after=[5.7, 5.6]), {**ranks(2, after=[5.7, 5.9])[1]}]}
+    [_, step] = judge("fsdp", wrong)
+    assert step.summary.endswith("rank 1: loss 5.9000 at step 3, 5.6000 without a stop")
+    [step] = judge("fsdp", {**answer, "ranks": ranks(2, errors={**errors, "gradients": 0.9}, after=[])})
+    assert step.state is State.FAILED and "gradients off by 9.0e-01, 0.05 is allowed" in step.summary
 
 
 def seen(**more: Any) -> dict[str, Any]:
@@ -226,8 +284,13 @@ def test_ray_that_lost_its_files_or_cannot_be_reached() -> None:
     }
     [step] = judge("ray", answer)
     assert (step.state, "localhost is the container" in step.hint) == (State.FAILED, True)
-    short = {"lacking": [], "version": "2", "address": "h:1", "mine": seen(), "resources": {"GPU": 7.0}, "actors": []}
+    there = {"lacking": [], "version": "2", "address": "h:1", "mine": seen()}
+    short = {**there, "resources": {"GPU": 7.0}, "actors": [seen()]}
     assert judge("ray", short, resources={"GPU": 8.0})[0].summary == "lacks resources: GPU 7 of 8"
+    [step] = judge("ray", {**there, "resources": {}, "actors": []})
+    assert (step.state, step.summary) == (State.FAILED, "h:1: no node of it is alive")
+    [step] = judge("ray", {**there, "error": "ConnectionError: no", "asks_token": True})
+    assert (step.state, "RAY_AUTH_MODE=token" in step.hint) == (State.FAILED, True)
 
 
 def test_a_generation_below_ray_is_compared_with_one_alone() -> None:

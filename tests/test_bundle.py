@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import tarfile
@@ -12,11 +13,12 @@ import pytest
 from hostile import be_hostile
 from world import CORE, World, contents, diff_of, git, patchq
 
-from patchq.bundle import commits_of, read_old_lock
 from patchq.errors import Invalid, Prevented
 from patchq.lock import load_lock
-from patchq.manifest import check_bundle
-from patchq.store import Store, write_bundle_file
+from patchq.store import BundleFile, Store, write_bundle_files
+from patchq.transfer.bundle import commits_of, read_old_lock
+from patchq.transfer.instructions import instructions
+from patchq.transfer.manifest import check_bundle
 
 
 def bundle(world: World, out: Path, *more: object, target: str = "blind") -> Path:
@@ -196,6 +198,21 @@ def test_instructions_do_the_same_with_nothing_but_git(
     assert not mark.exists()
 
 
+def test_no_name_in_a_queue_is_run_by_the_instructions(world: World, plain: Path, tmp_path: Path) -> None:
+    """The script itself, with stand-ins for what it calls; names as wild as YAML holds them."""
+    wild = "a $(touch owned)`touch owned`'\"\ntouch owned #\x1b[31m"
+    locked = load_lock(world.place.queue)
+    hostile = locked.selections["blind/alpha"].model_copy(update={"submodules": {wild: "1" * 40}, "version": wild})
+    lock = locked.model_copy(update={"selections": {"blind/alpha": hostile}})
+    text = instructions(world.place.queue, lock, "blind", check_bundle(plain))
+    assert "\x1b" not in text.replace(shlex.quote(f"alpha/{wild}"), "").replace(shlex.quote(f"alpha.{wild}.bundle"), "")
+    stand_ins = 'start() { echo "$1"; }; git() { :; }; same() { :; }; put() { :; }; cd() { :; }\n'
+    script = stand_ins + "BUNDLE=b WORK=w VARIANT=\n" + text.partition('echo "applied $2"\n}\n')[2]
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert f"w/alpha/{wild}" in done.stdout and done.stdout.endswith("done\n")
+    assert {path.name for path in tmp_path.iterdir()} <= {".git"}
+
+
 def test_instructions_stop_at_whatever_is_not_as_it_was_sent(plain: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(plain, tmp_path / "moved")
     patch = moved / "series/alpha/device/small-only.patch"
@@ -210,5 +227,5 @@ def test_instructions_stop_at_whatever_is_not_as_it_was_sent(plain: Path, tmp_pa
 def test_a_bundle_file_is_written_only_of_what_the_store_has(world: World, tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store")
     with pytest.raises(Prevented, match="pack-objects failed"):
-        write_bundle_file(store, tmp_path / "x.bundle", "1" * 40)
+        write_bundle_files(store, [BundleFile(tmp_path / "x.bundle", "1" * 40)])
     assert not (tmp_path / "x.bundle").exists()

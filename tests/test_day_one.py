@@ -7,7 +7,9 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from movingkit import commit, git, numbered, write
+from authoring import commit, numbered
+from world import git_bytes as git
+from world import write
 
 from patchq.commands.check import check
 from patchq.commands.edit import edit
@@ -91,6 +93,7 @@ def selected(place: Place, upstream: str) -> dict[str, tuple[bytes, bool]]:
         return {path: (place.store.read(entry.id, "blob"), entry.mode == "100755") for path, entry in walked}
 
 
+@pytest.mark.fault
 def test_from_loose_edits_to_a_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     clone, speed, site = tmp_path / "frame", tmp_path / "speed", tmp_path / "site-packages"

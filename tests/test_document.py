@@ -18,6 +18,7 @@ from patchq.document import (
     MAX_DEPTH,
     MAX_NODES,
     Document,
+    One,
     load_yaml,
     nearest,
     parse_json,
@@ -44,6 +45,7 @@ class Outer(Document):
     named: int = Field(default=0, alias="called")
     word: Annotated[str, Field(pattern="^[a-z]*$")] = ""
     anything: Any = None
+    form: One = 1
 
 
 def problems(text: str | bytes, where: str = "f") -> list[str]:
@@ -51,6 +53,11 @@ def problems(text: str | bytes, where: str = "f") -> list[str]:
     with pytest.raises(Invalid) as caught:
         parse_yaml(text.encode() if isinstance(text, str) else text, Outer, where)
     return [str(problem) for problem in caught.value.problems]
+
+
+def test_numbers_in_quotes_and_pairs_of_surrogates_are_text() -> None:
+    read = parse_yaml(b'title: "1e3"\nanything: "\\ud83d\\ude00"\nform: 1\n', Outer, "f")
+    assert (read.title, read.anything) == ("1e3", "\U0001f600")
 
 
 def test_a_good_file_is_read() -> None:
@@ -96,6 +103,11 @@ def test_every_problem_of_a_file_is_said_with_its_line() -> None:
         ("just words\n", "f:1: the document: Input should be an object, not 'just words'"),
         ("title: 1234567890123456789012345678901234567890\n", "a number (put it in quotes)"),
         ("title: 1e3\ncalled: 1.5\n", "f:2: called: Input should be a valid integer"),
+        ("title: 1e3\n", "f:1: title: YAML reads 1000.0 as a number (put it in quotes)"),
+        ('title: "a\\udc00\\ud800b"\n', "f:1: holds half of a pair of surrogates"),
+        ("form: true\n", "f:1: form: the number 1 is due, not True"),
+        ("form: 1.0\n", "f:1: form: the number 1 is due, not 1.0"),
+        ("form: 2\n", "f:1: form: Input should be 1, not 2"),
         ("title: yes\n", "f:1: title: Input should be a valid string, not True"),
         ("<<: {title: a}\n", "f:1: unknown key '<<'"),
     ],

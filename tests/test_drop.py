@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from authoring import Bench, name, numbered, ten
+from authoring import Bench, name, numbered_patch, ten
 
 from patchq.cli import boundary
 from patchq.commands.drop import drop
@@ -48,9 +48,10 @@ def test_no_is_no(bench: Bench) -> None:
     assert bench.files() == before
 
 
+@pytest.mark.fault
 def test_what_breaks_is_told(bench: Bench) -> None:
     """The last research patch goes, so that the variant names nothing; change 7 required change 6."""
-    bench.write(f"up/{name(7)}", numbered(7, f"Description: Seven\nRequires: up/{name(6)}\nTests: tests/t.py\n"))
+    bench.write(f"up/{name(7)}", numbered_patch(7, f"Description: Seven\nRequires: up/{name(6)}\nTests: tests/t.py\n"))
     bench.write("up/tests/t.py", "")
     before = bench.files()
     strict = drop(bench.place, "change-6", yes, is_strict=True)

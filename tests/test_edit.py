@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from authoring import Bench, name, numbered, ten
+from authoring import Bench, name, numbered_patch, ten
 
 from patchq.commands.edit import edit
 from patchq.errors import DoesNotApply, Invalid, Refused
@@ -45,7 +45,7 @@ def test_reopening_changes_nothing_that_is_not_refreshed(bench: Bench) -> None:
     (bench.copy / "README").write_text("uncommitted\n")
     tip = bench.git("rev-parse", "HEAD")
     assert edit(bench.place, "ppu", None, "up").steps[0].state is State.UNCHANGED
-    bench.write("up/" + name(1), numbered(1, "Description: Other\n"))
+    bench.write("up/" + name(1), numbered_patch(1, "Description: Other\n"))
     (step,) = edit(bench.place, "ppu", None, "up").steps
     assert step.state is State.WARNING and "left as it is" in step.summary
     assert bench.git("rev-parse", "HEAD") == tip
@@ -54,7 +54,7 @@ def test_reopening_changes_nothing_that_is_not_refreshed(bench: Bench) -> None:
 
 def test_an_idle_copy_follows_the_queue(bench: Bench) -> None:
     bench.edit()
-    bench.write("up/" + name(1), numbered(1, "Description: Other\n").replace(b"more 1", b"more of 1"))
+    bench.write("up/" + name(1), numbered_patch(1, "Description: Other\n").replace(b"more 1", b"more of 1"))
     (bench.copy / "untracked").write_text("mine")
     (step,) = edit(bench.place, "ppu", None, "up").steps
     assert (step.state, step.summary) == (State.PASSED, "brought up to the queue")
@@ -87,12 +87,13 @@ def test_another_folder_variant_and_what_is_none(bench: Bench, tmp_path: Path) -
 
 
 def test_a_selection_that_does_not_apply_makes_no_copy(bench: Bench) -> None:
-    bench.write("up/" + name(1), numbered(1).replace(b"line 1.1", b"line 1.x"))
+    bench.write("up/" + name(1), numbered_patch(1).replace(b"line 1.1", b"line 1.x"))
     with pytest.raises(DoesNotApply, match=r"up/device/change-1\.patch: conflict"):
         bench.edit()
     assert not bench.copy.exists()
 
 
+@pytest.mark.fault
 def test_in_a_work_area_the_queue_that_came_stays_as_it_came(bench: Bench, tmp_path: Path) -> None:
     from patchq.commands.lock import lock
     from patchq.commands.place import Place

@@ -15,12 +15,13 @@ from world import CORE, World, git, git_bytes
 
 from patchq.engine import Base, Engine, Placed
 from patchq.errors import Invalid
-from patchq.patch import Patch, parse_patch
+from patchq.patch import Patch
 from patchq.queue.load import QueuedPatch
 from patchq.queue.selection import select
 from patchq.report import State
 from patchq.series import SeriesEntry
 from patchq.store import Entry, Store
+from patchq.store.apply import Applier
 
 TIME = "1700000000 +0000"
 HEAD = b"Description: A change\nAuthor: Ada <ada@example.org>\nLast-Update: 2026-01-02\n\n"
@@ -48,8 +49,7 @@ def base_of(store: Store, files: Files) -> Base:
 
 
 def queued(diff: bytes, name: str = "device/a.patch", head: bytes = HEAD, strip: int = 1) -> QueuedPatch:
-    patch = parse_patch(f"up/{name}", head + diff, name, strip)
-    return QueuedPatch("up", SeriesEntry(name, strip), patch)
+    return QueuedPatch("up", SeriesEntry(name, strip), head + diff)
 
 
 def diff(folder: Path, old: Files, new: Files, *options: str) -> bytes:
@@ -244,7 +244,7 @@ def test_strip_levels_are_honoured_as_git_does(engine: Engine, tmp_path: Path) -
 
 def test_a_malformed_patch_is_a_state_and_not_an_error(engine: Engine) -> None:
     base = base_of(engine.store, {"f": TEXT})
-    broken = QueuedPatch("up", SeriesEntry("device/a.patch"), None, ())
+    broken = QueuedPatch("up", SeriesEntry("device/a.patch"), None)
     assert one(engine, base, broken).state is State.MALFORMED
 
 
@@ -292,9 +292,69 @@ def test_any_diff_ends_as_git_apply_on_the_whole_index_does(
         plain_git(folder, *words, "read-tree", base.tree)
         theirs = plain_git(folder, *words, "apply", "--cached", "--whitespace=nowarn", stdin=made)
         tree = plain_git(folder, *words, "write-tree").stdout.decode().strip()
-    assert step.ok == (theirs.returncode == 0), (theirs.stderr, step)
+    is_changed = theirs.returncode == 0 and tree != base.tree  # what changes nothing is refused, where git says yes
+    assert step.ok == is_changed, (theirs.stderr, step)
     if step.ok:
         assert engine.store.update_tree(base.tree, step.changes) == tree
+
+
+SIGNATURE = b"-- \n2.39.5\n\n"
+_STEPS = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "c/d", "c", "e/f/g"]), st.integers(0, 5), st.booleans()),
+    min_size=2,
+    max_size=9,
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(steps=_STEPS)
+def test_patches_asked_about_together_end_as_those_asked_about_alone(
+    store: Store, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, bool]]
+) -> None:
+    folder = tmp_path_factory.mktemp("together")
+    start: dict[str, bytes] = {"a": TEXT, "b": TEXT, "c/d": TEXT, "e/f/g": TEXT}
+    files, patches = dict(start), []
+    for number, (path, line, is_lost) in enumerate(steps):
+        after = dict(files)
+        if line == 5 and path in files:
+            del after[path]
+        elif not any(other.startswith(f"{path}/") or path.startswith(f"{other}/") for other in files):
+            after[path] = files.get(path, TEXT).replace(b"line %d\n" % (line * 4 + 1), b"patch %d\n" % number)
+        if after == files:
+            continue
+        patches.append(queued(diff(folder, files, after) + SIGNATURE, f"device/{number}.patch"))
+        files = files if is_lost else after  # the next patch does not know of this one: it may conflict
+    ends = []
+    for together in (1, 32):
+        with pytest.MonkeyPatch.context() as patch, Engine.on(store) as engine:
+            patch.setattr("patchq.engine.engine._TOGETHER", together)
+            placed = engine.apply(base_of(store, start), patches)
+            ends.append([(step.state, step.tree, step.commit, step.findings, step.applied) for step in placed])
+    assert ends[0] == ends[1]
+
+
+def test_git_is_asked_once_about_patches_with_no_path_in_common(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start: dict[str, bytes] = {f"d{n}/f": TEXT for n in range(6)}
+    apart = [
+        queued(diff(tmp_path, start, {**start, f"d{n}/f": CHANGED + b"%d\n" % n}), f"device/{n}.patch")
+        for n in range(6)
+    ]
+    emptied = {path: data for path, data in start.items() if path != "d0/f"}
+    clash = [
+        queued(diff(tmp_path, start, emptied), "device/gone.patch"),
+        queued(diff(tmp_path, emptied, {**emptied, "d0": b"a file\n"}), "device/instead.patch"),
+    ]
+    asked: list[bytes] = []
+    apply = Applier.apply
+    monkeypatch.setattr(Applier, "apply", lambda self, diff, *rest, **more: (
+        asked.append(diff), apply(self, diff, *rest, **more))[1])  # fmt: skip
+    with Engine.on(store) as engine:
+        assert all(step.ok for step in engine.apply(base_of(store, start), apart))
+        assert len(asked) == 1
+        assert [step.state for step in engine.apply(base_of(store, start), clash)] == [State.APPLIED] * 2
+        assert len(asked) == 3
 
 
 def test_the_commits_of_a_selection_are_those_of_git_commit_tree(world: World) -> None:

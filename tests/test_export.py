@@ -12,11 +12,10 @@ import pytest
 from world import ALPHA, CORE, World, diff_of, git, header, patchq
 
 from patchq.errors import Refused
-from patchq.interchange import git_am_files, mail, quilt_files
 from patchq.lock import load_lock
-from patchq.patch import parse_patch
 from patchq.queue.load import QueuedPatch
 from patchq.series import SeriesEntry
+from patchq.transfer.interchange import git_am_files, mail, quilt_files
 
 needs_quilt = pytest.mark.skipif(not shutil.which("quilt"), reason="quilt is not installed")
 
@@ -106,8 +105,7 @@ def test_git_am_makes_the_locked_tree_and_the_locked_authors(world: World, varia
 
 
 def queued(diff: bytes, head: bytes, name: str = "device/a.patch", strip: int = 1) -> QueuedPatch:
-    patch = parse_patch(f"alpha/{name}", head + diff, name, strip)
-    return QueuedPatch("alpha", SeriesEntry(name, strip), patch)
+    return QueuedPatch("alpha", SeriesEntry(name, strip), head + diff)
 
 
 HEADS = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patchq.first_error import FirstError, first_error
+from patchq.evidence.first_error import FirstError, first_error
 
 
 def find(log: str) -> FirstError:

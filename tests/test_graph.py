@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from authoring import Room, make_room, numbered
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from movingkit import Room, make_room, numbered
 
+from patchq.authoring.relations import trace
 from patchq.commands.annotate import annotate
 from patchq.commands.graph import graph
 from patchq.engine import Engine
 from patchq.errors import Invalid
-from patchq.relations import trace
 
 
 @pytest.fixture
@@ -97,6 +97,7 @@ def test_annotate_says_for_each_line_whose_it_is(room: Room) -> None:
 FILES = st.lists(st.sampled_from("abcd"), max_size=12).map(lambda rows: "".join(f"{row}\n" for row in rows).encode())
 
 
+@pytest.mark.fault
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(versions=st.lists(FILES, min_size=2, max_size=6, unique=True))
 def test_the_traced_lines_are_the_files_lines(versions: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -58,6 +58,7 @@ def test_no_byte_of_any_result_depends_on_the_users_git(
     assert expected["copy"]["alpha/dos.py"][1].count(b"\r\n") == 5
 
 
+@pytest.mark.fault
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 def test_a_source_of_another_user_is_read_and_left_alone(
     offline_world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from movingkit import Room, commit, first, git, header, make_room, numbered, write
+from authoring import Room, commit, first, make_room, numbered
+from world import git_bytes as git
+from world import header, write
 
 from patchq.cli import run
 from patchq.commands.check import check
@@ -15,12 +19,14 @@ from patchq.commands.import_ import add_upstream, import_
 from patchq.engine import Engine
 from patchq.errors import DoesNotApply, Invalid, Refused
 from patchq.importing.desk import Wanted
+from patchq.patch import parse_patch
 from patchq.queue.selection import select
 
 DEVICE = Wanted(layer="device")
 START = {
     "pkg/__init__.py": b"",
     "pkg/a.py": numbered(30),
+    "pkg/blank.py": b"one\nmore\n\n",
     "pkg/crlf.py": b"a = 1\r\nb = 2\r\nc = 3\r\n",
     "pkg/数据 x.txt": "一\n二\n三\n".encode("gbk"),
     "data.bin": bytes(range(256)),
@@ -164,6 +170,17 @@ def test_mail_that_was_encoded_for_transport_is_decoded(room: Room, encoding: st
     assert tree_of(room)["pkg/数据 x.txt"] == "一\n贰=\n三\n".encode("gbk")
 
 
+@pytest.mark.parametrize("option", ["--attach", "--inline"])
+def test_a_mail_of_several_parts_is_put_together(room: Room, option: str) -> None:
+    commit(room.clone, {"pkg/a.py": numbered(30, {2: "zwö"}), "pkg/gbk": "贰\n".encode("gbk")}, "Make two\n\nWhy.")
+    mail = git(room.clone, "format-patch", "-1", "--stdout", option)
+    import_(room.place, put(room.folder, "two.eml", mail), DEVICE)
+    assert tree_of(room)["pkg/a.py"] == numbered(30, {2: "zwö"})
+    assert tree_of(room)["pkg/gbk"] == "贰\n".encode("gbk")
+    patch = parse_patch("up/device/two", (room.root / "up/device/two.patch").read_bytes(), "p")
+    assert (patch.header.subject, patch.header.body.splitlines()[0]) == ("Make two", "Why.")
+
+
 def test_a_quilt_series_is_brought_into_our_grammar(room: Room) -> None:
     folder = room.folder / "debian/patches"
     one, two = numbered(30, {2: "two"}), numbered(30, {2: "two", 20: "twenty"})
@@ -246,6 +263,72 @@ def test_a_patch_for_another_base_is_re_anchored_or_told_where_it_fits(room: Roo
         import_(room.place, clash, Wanted(layer="device", three_way=True))
 
 
+def test_a_patch_that_was_changed_by_hand_says_how_to_mend_it(room: Room) -> None:
+    """Its index line is of the text before: known by the file that it was made for, and the result."""
+    diff = room.diff({"pkg/a.py": numbered(30, {5: "five"})}).replace(b"+five\n", "+fünf\n".encode())
+    path = put(room.folder, "by-hand.patch", diff)
+    for wanted in (DEVICE, Wanted(layer="device", three_way=True)):
+        with pytest.raises(DoesNotApply, match=r"pkg/a\.py: made for this very file, but"):
+            import_(room.place, path, wanted)
+    with pytest.raises(DoesNotApply) as caught:
+        import_(room.place, path, DEVICE)
+    assert "take its index lines out" in caught.value.problems[0].hint
+    Path(path).write_bytes(b"".join(row for row in diff.splitlines(True) if not row.startswith(b"index ")))
+    assert import_(room.place, path, DEVICE).exit_code == 0
+
+
+def crlf(data: bytes) -> bytes:
+    return data.replace(b"\n", b"\r\n")
+
+
+def deep(diff: bytes) -> bytes:
+    """A diff of two folders far below the one that it was made in."""
+    rows = b"".join(row for row in diff.splitlines(True) if not row.startswith((b"diff ", b"index ")))
+    return rows.replace(b"--- a", b"--- me/src/up.orig").replace(b"+++ b", b"+++ me/src/up")
+
+
+TRANSIT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "line ends of a mail": (crlf, "with CRLF, now with LF"),
+    "pasted on Windows": (lambda diff: crlf(diff)[:-2], "with CRLF, now with LF"),
+    "pasted": (lambda diff: diff[:-1], "newline at its end was lost"),
+    "an editor that strips the end": (bytes.rstrip, "blank line at its end was lost"),
+    "PowerShell": (lambda diff: ("\ufeff" + crlf(diff).decode()).encode("utf-16-le"), "now with LF"),
+    "UTF-16, the other way round": (lambda diff: ("\ufeff" + diff.decode()).encode("utf-16-be"), ""),
+    "a mark in front": (lambda diff: b"\xef\xbb\xbf" + diff, ""),
+    "folders far down": (deep, ""),
+    "a backup with another ending": (lambda diff: deep(diff).replace(b"a.py\n", b"a.py.dist-1\n", 1), ""),
+}
+
+
+def test_what_happened_to_a_patch_on_its_way_is_undone_and_said(room: Room) -> None:
+    """Its last line is a blank one of context."""
+    diff = room.diff({"pkg/blank.py": b"two\nmore\n\n"})
+    kept = room.folder / "kept"
+    shutil.copytree(room.root, kept)
+    for name, (change, note) in TRANSIT.items():
+        step = import_(room.place, put(room.folder, "x.patch", change(diff)), DEVICE).steps[0]
+        assert note in " ".join(step.detail), name
+        assert tree_of(room)["pkg/blank.py"] == b"two\nmore\n\n", name
+        shutil.rmtree(room.root)
+        shutil.copytree(kept, room.root)
+
+
+def test_half_a_line_that_a_patch_adds_is_not_taken_for_a_whole_one(room: Room) -> None:
+    path = put(room.folder, "x.patch", room.diff({"pkg/new.py": b"return total\n"})[:-4])
+    with pytest.raises(Invalid, match="was it cut off"):
+        import_(room.place, path, DEVICE)
+
+
+def test_an_empty_patch_of_a_series_is_taken_with_a_header(room: Room) -> None:
+    folder = room.folder / "patches"
+    write(folder, {"series": b"empty.patch\ntold.patch\n", "empty.patch": b"", "told.patch": b"Description: Nothing\n"})
+    assert import_(room.place, str(folder), DEVICE).exit_code == 0
+    assert (room.root / "up/device/empty.patch").read_bytes().startswith(b"Description: Empty\nOrigin: other, empty")
+    assert [step for step in check(room.place).steps if step.state.code] == []
+    with pytest.raises(Invalid, match="holds no diff"):
+        import_(room.place, str(folder / "told.patch"), DEVICE)
+
+
 def test_of_a_folder_all_or_nothing_is_imported(room: Room) -> None:
     folder = room.folder / "loose"
     good = room.diff({"pkg/a.py": numbered(30, {5: "five"})})
@@ -258,7 +341,8 @@ def test_of_a_folder_all_or_nothing_is_imported(room: Room) -> None:
 
 def test_the_upstream_is_the_one_that_takes_the_patch(room: Room) -> None:
     other = room.folder / "other"
-    commit(other, {"lib/__init__.py": b"", "lib/b.py": numbered(9)}, "start")
+    commit(other, {"lib/__init__.py": b""}, "history, which the store does not need")
+    commit(other, {"lib/b.py": numbered(9)}, "start")
     git(other, "tag", "v2.1.0")
     report = add_upstream(room.place, str(other), "lib", "v2.1.0")
     text = (room.root / "lib/baseline.yaml").read_text()
@@ -276,6 +360,7 @@ def test_what_cannot_be_imported_is_one_line(room: Room, capsys: pytest.CaptureF
     write(empty, {"keep.txt": b""})
     for argv, code, said in (
         (("nothing",), 2, "no such file or folder"),
+        (("~nobody-of-that-name/x.patch",), 2, "there is no home for '~nobody-of-that-name'"),
         ((put(room.folder, "x.patch", b"no diff\n"), "--layer", "device"), 2, "holds no diff"),
         ((put(room.folder, "y.patch", room.diff({"n": b"1\n"})),), 2, "which layer?"),
         ((str(room.clone), "--range", "a..b", "--layer", "device"), 2, "no commit 'a'"),

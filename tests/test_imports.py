@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,22 +21,23 @@ ROOMS: tuple[frozenset[str], ...] = tuple(
         "__main__",
         "cli",
         "commands",
-        "receive",
-        "audit bundle rebase refresh",
-        "environment instructions edited importing",
-        "lock merging versions",
-        "sources relations explain install portion",
-        "conditions engine proof manifest editcopy interchange",
-        "queue recordpage",
-        "ladder probe",
-        "launch places sdist workcopy newdiff newheader undo lease outgoing privatepytest recorddiff",
-        "workarea patch queuejournal store index record installed",
-        "document first_error process series ownwheel render",
-        "errors leash logline mask report progress",
+        "audit",
+        "transfer rebase environment",
+        "importing lock",
+        "authoring sources installed",
+        "engine proof",
+        "queue",
+        "ladder",
+        "machine sdist workcopy",
+        "patch store index evidence queuejournal workarea",
+        "document process series ownwheel render location",
+        "exclusive printable",
+        "errors leash mask report progress",
     )
 )
 DOORS = {"yaml": "document", "subprocess": "process", "git": "store", "gitdb": "store", "unidiff": "patch",
-         "typer": "cli", "rich": "render", "unearth": "index"}  # fmt: skip
+         "typer": "cli", "rich": "render", "unearth": "index", "tempfile": "exclusive"}  # fmt: skip
+SCANNERS = frozenset({"patch", "evidence", "mask"})  # they go over every line of a patch, of a log, of the output
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "probes" not in path.relative_to(PACKAGE).parts)
 PROBES = sorted((PACKAGE / "probes").glob("*.py"))
 
@@ -45,8 +47,13 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names = (
                 [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "patchq" else [node.module]
@@ -105,6 +112,20 @@ def test_probes_need_nothing_but_the_standard_library(path: Path) -> None:
     assert not any(name.split(".")[0] == "patchq" for name in imported(path))
 
 
+def test_patterns_are_compiled_where_they_are_first_used() -> None:
+    """`re` keeps what it has compiled; at import it is a good part of every start, whatever the verb."""
+    early = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in MODULES
+        if own_room(path) not in SCANNERS
+        for statement in ast.parse(path.read_text()).body
+        if not isinstance(statement, ast.FunctionDef | ast.ClassDef)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and called(node.func) == "re.compile"
+    ]
+    assert not early
+
+
 def called(function: ast.expr) -> str:
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
         return f"{function.value.id}.{function.attr}"
@@ -116,7 +137,7 @@ def test_nothing_below_the_command_line_prints_or_exits() -> None:
         f"{name_of(path)}:{node.lineno}"
         for path in MODULES
         if own_room(path) not in ("__main__", "cli")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and called(node.func) in ("print", "exit", "quit", "sys.exit")
     ]
     assert not found

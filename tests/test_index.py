@@ -16,9 +16,11 @@ from pydantic import ValidationError
 
 from patchq.document import sha256
 from patchq.errors import Invalid, Prevented, Refused
-from patchq.index import Pin, Platform, fetch, find_sdist, resolve
+from patchq.index import Pin, Platform
 from patchq.index import sources as sources_module
+from patchq.index.download import fetch, find_sdist
 from patchq.index.pipconfig import PipConfig, from_options, pip_config
+from patchq.index.resolve import resolve
 
 NEW = Platform("manylinux_2_28_x86_64")
 
@@ -143,6 +145,7 @@ def test_what_no_index_has_is_named(index: Path, tmp_path: Path) -> None:
         fetch(pin, tmp_path)
 
 
+@pytest.mark.fault
 def test_find_links_and_a_dead_index_side_by_side(only: pytest.MonkeyPatch, tmp_path: Path) -> None:
     links = tmp_path / "links"
     links.mkdir()
@@ -160,6 +163,7 @@ def test_find_links_and_a_dead_index_side_by_side(only: pytest.MonkeyPatch, tmp_
         resolve(["absent"], python="3.12", platform=NEW)
 
 
+@pytest.mark.fault
 def test_the_configuration_file_of_pip_is_read(only: pytest.MonkeyPatch, tmp_path: Path) -> None:
     filename, data = sdist("bare", "0.5")
     (tmp_path / filename).write_bytes(data)
@@ -205,6 +209,7 @@ def server(only: pytest.MonkeyPatch) -> Iterator[str]:
         running.shutdown()
 
 
+@pytest.mark.fault
 def test_over_http_with_a_password(server: str, only: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pin = pin_of("bare-0.5.tar.gz")
     with pytest.raises(Prevented) as caught:
@@ -218,6 +223,7 @@ def test_over_http_with_a_password(server: str, only: pytest.MonkeyPatch, tmp_pa
     assert "secret" not in pin.model_dump_json()
 
 
+@pytest.mark.fault
 def test_without_the_password(server: str, only: pytest.MonkeyPatch) -> None:
     only.setenv("PIP_INDEX_URL", f"http://{server}")
     with pytest.raises(Prevented, match="401"):
@@ -248,6 +254,7 @@ def test_wheels_are_those_of_the_target(index: Path) -> None:
     assert [pin.name for pin in resolve(["app"], python="3.13", platform=NEW, deps=False)] == ["app"]
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("requirement", "message"),
     [
@@ -264,6 +271,7 @@ def test_what_cannot_be_resolved_is_named(index: Path, requirement: str, message
         resolve([requirement], python="3.12", platform=NEW)
 
 
+@pytest.mark.fault
 def test_a_conflict_names_both_sides(index: Path) -> None:
     with pytest.raises(Refused) as caught:
         resolve(["left", "right"], python="3.12", platform=NEW)

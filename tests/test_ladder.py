@@ -15,7 +15,7 @@ from patchq.errors import Invalid
 from patchq.ladder.climb import Climb, between
 from patchq.ladder.command import variables_of
 from patchq.ladder.model import BUILT_IN, RUNGS, Ladder, RungName
-from patchq.launch import Launch
+from patchq.machine.launch import Launch
 from patchq.report import State, Step
 
 
@@ -71,13 +71,16 @@ def test_expectations(tmp_path: Path, script: str, rest: str, broken: str) -> No
 
 
 def test_a_failure_keeps_command_output_and_cause(tmp_path: Path) -> None:
-    script = 'import sys; print("token=hunter2 begin"); {}["bias_correction"]'
+    script = 'import sys; print("token=hunter2 begin", flush=True); {}["bias_correction"]'
     text = f"step: {{commands: [{{name: t, run: [python, -c, {script!r}], set: {{HF_TOKEN: hf_secret, A: b}}}}]}}"
     (step,) = (step for step in climb(tmp_path, text) if step.name == "t")
     assert step.data["first_error"]["kind"] == "KeyError"
-    assert step.data["first_error"]["line"] == 4
+    line = 4 if sys.version_info < (3, 13) else 6  # it shows the source of `-c`, and marks the place in it
+    assert step.data["first_error"]["line"] == line
     assert step.data["set"]["HF_TOKEN"] == "***" and step.data["set"]["A"] == "b"
-    assert any(row.startswith("first effective error (line 4): KeyError: 'bias_correction'") for row in step.detail)
+    assert any(
+        row.startswith(f"first effective error (line {line}): KeyError: 'bias_correction'") for row in step.detail
+    )
     assert (tmp_path / "logs/step-t.txt").read_text().startswith("token=hunter2 begin\n")
     assert "hunter2" not in str(step.as_json())
 
@@ -117,6 +120,7 @@ def test_gates_are_asked_about_the_commands_own_log(tmp_path: Path) -> None:
     assert "'kl': 0.1" in gate.summary and str(tmp_path / "logs/step-t.txt") in gate.summary
 
 
+@pytest.mark.fault
 def test_nothing_of_a_command_outlives_it(tmp_path: Path) -> None:
     marker = tmp_path / "alive"
     script = f"(sleep 1; touch {marker}) & exit 0"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patchq.errors import Invalid
-from patchq.launch import FAIL_CLOSED, Launch
+from patchq.machine.launch import FAIL_CLOSED, Launch
 from patchq.workarea import RAY_BYTES, SOCKET_BYTES, WorkArea
 
 LAUNCH = Launch(

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from patchq.errors import Prevented
-from patchq.lease import leases, refuse_in_use
+from patchq.machine.lease import leases, refuse_in_use
 from patchq.workarea import WorkArea
 
 TAKE = """
 import os, sys
 from pathlib import Path
-from patchq.lease import take
+from patchq.machine.lease import take
 from patchq.workarea import WorkArea
 root = Path(sys.argv[1])
 take(WorkArea(root), target="gpu", env="rl", copies=[root / "verl/abc"], command="train")
@@ -48,6 +48,7 @@ def test_it_outlives_exec_and_ends_with_a_kill(tmp_path: Path) -> None:
     refuse_in_use(area, "gpu")
 
 
+@pytest.mark.fault
 def test_a_child_that_runs_on_keeps_it(tmp_path: Path) -> None:
     area = WorkArea(tmp_path)
     child = start(tmp_path, "(sleep 0.7) & echo begun")
@@ -57,6 +58,7 @@ def test_a_child_that_runs_on_keeps_it(tmp_path: Path) -> None:
     assert leases(area) == ()
 
 
+@pytest.mark.fault
 def test_what_has_ended_is_cleared_away(tmp_path: Path) -> None:
     start(tmp_path, "echo begun").wait()
     start(tmp_path, "echo begun").wait()

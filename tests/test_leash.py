@@ -1,9 +1,8 @@
-"""Nothing of a leashed command outlives whoever started it."""
+"""Nothing of a leashed command outlives whoever started it, and one that is waited for may clean up."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from patchq.process import leashed
+from patchq import process
+from patchq.process import leashed, run
 
 # A command that leaves a detached grandchild, which leaves another; each carries the mark in its argv.
 DETACHING = """
@@ -81,6 +81,16 @@ def test_a_signal_is_passed_on() -> None:
             assert running.outcome().code == -number
 
 
+def test_signals_that_the_caller_blocked_are_heard_by_the_leash_and_the_command() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        with leashed([sys.executable, "-c", "import signal; print(signal.pthread_sigmask(0, ()))"]) as running:
+            outcome = running.outcome(20)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert (outcome.text, outcome.timed_out) == ("set()\n", False)
+
+
 def test_a_command_that_is_not_there() -> None:
     with leashed(["/nowhere/python"]) as running:
         outcome = running.outcome()
@@ -115,23 +125,25 @@ def test_the_block_ends_early(script: Path) -> None:
 
 STARTER = """
 import sys
-from patchq.process import leashed
+from patchq import process
+from patchq.process import leashed, run
 with leashed(sys.argv[1:]) as running:
     running.outcome()
 """
 
 
-def test_killed_at_any_moment_the_starter_leaves_nothing(script: Path) -> None:
+@pytest.mark.parametrize("seconds", [
+    0.3, *(pytest.param(after, marks=pytest.mark.fault) for after in (0.0, 0.1, 0.2, 0.45, 0.6, 0.9))
+])  # fmt: skip
+def test_killed_at_any_moment_the_starter_leaves_nothing(script: Path, seconds: float) -> None:
     """SIGKILL from before the leash exists until after two detached generations are up."""
-    random.seed(3)
-    for round_ in range(6):
-        mark = f"pq-kill-{os.getpid()}-{round_}"
-        starter = subprocess.Popen([sys.executable, "-c", STARTER, *command(script, mark, 2)])
-        time.sleep(random.uniform(0, 0.9))
-        starter.kill()
-        starter.wait()
-        time.sleep(0.2)
-        assert gone(mark)
+    mark = f"pq-kill-{os.getpid()}-{seconds}"
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, *command(script, mark, 2)])
+    time.sleep(seconds)
+    starter.kill()
+    starter.wait()
+    time.sleep(0.2)
+    assert gone(mark)
 
 
 def test_a_killed_leash_takes_the_command_with_it() -> None:
@@ -140,3 +152,29 @@ def test_a_killed_leash_takes_the_command_with_it() -> None:
         wait_for(mark, 2)
         os.kill(running._child.pid, signal.SIGKILL)
         assert gone(mark)
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_an_interrupt_lets_a_program_clean_up_but_not_stay(
+    tmp_path: Path, hears: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As git does with its locks, in whose way every later git would stand; what does not end by itself is killed."""
+    monkeypatch.setattr(process, "END_SECONDS", 5 if hears else 0.2)
+    lock, mark = tmp_path / "index.lock", f"mark-{tmp_path.name}-{hears}"
+    trap = f"trap 'rm {lock}; exit 1' TERM" if hears else "trap '' TERM"
+    script = f"{trap}; touch {lock}; while :; do sleep 0.05; done"
+
+    def interrupt(*_: object) -> None:
+        if lock.exists():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(["sh", "-c", script, mark])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not marked(mark) and lock.exists() is not hears

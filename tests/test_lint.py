@@ -45,16 +45,16 @@ def test_the_shared_queue_has_no_errors(world: World) -> None:
     ("files", "expected"),
     [
         (target(more="exclude: [alpha/device/rename]\n"),
-         "targets/tiny.yaml: 'alpha/device/rename' matches no patch (did you mean 'alpha/device/rename-it.patch'?)"),
-        (target(more="include: [beta/device/double]\n"), "targets/tiny.yaml: 'beta/device/double' matches no patch"),
+         "targets/tiny.yaml:4: 'alpha/device/rename' matches no patch (did you mean 'alpha/device/rename-it.patch'?)"),
+        (target(more="include: [beta/device/double]\n"), "targets/tiny.yaml:4: 'beta/device/double' matches no patch"),
         (target(more="include: [alpha/device/all-kinds]\n"),
-         "targets/tiny.yaml: include 'alpha/device/all-kinds' goes against alpha/device/all-kinds.patch's guard -tiny"),
+         "targets/tiny.yaml:4: include 'alpha/device/all-kinds' goes against alpha/device/all-kinds.patch's guard -t"),
         ({"variants/study.yaml": "description: x\nresearch: [alpha/device/rename-it]\n"},
-         "variants/study.yaml: 'alpha/device/rename-it' matches no research patch"),
+         "variants/study.yaml:2: 'alpha/device/rename-it' matches no research patch"),
         ({"alpha/device/rename-it.patch": header("x", Requires="alpha/device/nothing.patch")},
-         "alpha/device/rename-it.patch: requires 'alpha/device/nothing.patch', which is not in the queue"),
+         "alpha/device/rename-it.patch:6: requires 'alpha/device/nothing.patch', which is not in the queue"),
         ({"alpha/device/rename-it.patch": header("x", Tests="tests/test_nam.py")},
-         "alpha/device/rename-it.patch: names the test 'tests/test_nam.py', which is not there"),
+         "alpha/device/rename-it.patch:6: names the test 'tests/test_nam.py', which is not there"),
         ({"alpha/series": "device/rename-it.patch\ndevice/small-only.patch #+smal\ndevice/all-kinds.patch\n"
           "device/not-a-program.patch\nresearch/later.patch\nresearch/deeper.patch\n"},
          "alpha/series:2: no target has the trait of the guard #+smal (did you mean 'small'?)"),
@@ -70,7 +70,7 @@ def test_each_error_is_named_with_the_nearest_right_thing(own: World, files: dic
 
 def test_a_trait_that_no_guard_names_is_a_warning(own: World) -> None:
     own.write(target(traits="small, tiny, shiny"))
-    assert "targets/tiny.yaml: no guard names the trait 'shiny'" in findings(own, State.WARNING)
+    assert "targets/tiny.yaml:2: no guard names the trait 'shiny'" in findings(own, State.WARNING)
 
 
 def test_a_device_patch_after_research_is_a_warning(own: World) -> None:

@@ -12,17 +12,23 @@ import pytest
 
 from patchq.document import Invalid, sha256
 from patchq.errors import PatchqError, Refused
-from patchq.manifest import MANIFEST, SUMS, CarriedCommit, Manifest, check_bundle, format_sums, write_sums
+from patchq.transfer.manifest import MANIFEST, SUMS, CarriedCommit, Manifest, check_bundle, format_sums, write_sums
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of less than a kilobyte, with a name that is not ASCII."""
     folder = tmp_path_factory.mktemp("tiny") / "bundle"
+    files = {"git/a.bundle": b"PACK\0\xff", "series/x": b"", "series/ü": b"\n"}
     manifest = Manifest(
-        patchq="0", queue="q", target="t", lock="0" * 64, commits=(CarriedCommit(path="git/a.bundle", commit="1" * 40),)
+        patchq="0",
+        queue="q",
+        target="t",
+        lock="0" * 64,
+        commits=(CarriedCommit(path="git/a.bundle", commit="1" * 40),),
+        files={path: sha256(data) for path, data in files.items()},
     )
-    files = {"git/a.bundle": b"PACK\0\xff", "series/x": b"", "series/ü": b"\n", MANIFEST: manifest.to_bytes()}
+    files[MANIFEST] = manifest.to_bytes()
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
@@ -176,10 +182,11 @@ def test_all_that_is_wrong_is_said_at_once(changed: Path) -> None:
     assert all(name in said for name in ("series/x", "more", "git/a.bundle"))
 
 
-def test_names_that_are_no_text_are_summed_and_checked_like_others(changed: Path) -> None:
+def test_names_that_are_no_text_are_summed_and_refused_like_others_that_the_manifest_lacks(changed: Path) -> None:
     os.close(os.open(os.fsencode(changed) + b"/series/\xff", os.O_CREAT))
+    assert "is there but not listed" in refusal(changed)
     write_sums(changed)
-    check_bundle(changed)
+    assert f"{MANIFEST} and {SUMS} do not agree on it" in refusal(changed)
 
 
 def test_a_manifest_of_another_kind_is_named_with_its_key(changed: Path) -> None:

@@ -9,10 +9,10 @@ from authoring import Bench, name, ten
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from patchq.authoring.portion import Portion
 from patchq.commands.new import new_in_copy, new_in_queue
 from patchq.engine import Engine
 from patchq.errors import Invalid, Refused
-from patchq.portion import Portion
 from patchq.report import State
 from patchq.store import Entry, Store
 
@@ -81,6 +81,7 @@ def test_what_cannot_be_taken(bench: Bench) -> None:
     assert bench.git("rev-parse", "HEAD") == tip and (copy / "README").read_text() == "hi\n"
 
 
+@pytest.mark.fault
 def test_an_empty_commit_for_later(bench: Bench) -> None:
     copy = bench.edit()
     new_in_copy(bench.place, copy, "device/later", [], "Later", [])
@@ -98,6 +99,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "\t", "é"]), max_size=12)
 
 
+@pytest.mark.fault
 @given(LINES, LINES, st.booleans(), st.data())
 @settings(max_examples=25, deadline=None)
 def test_a_part_and_then_the_rest_is_the_whole(

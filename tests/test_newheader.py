@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_roundtrip import headers
 
-from patchq.newheader import new_header, rewrite_header
+from patchq.authoring.newheader import new_header, rewrite_header
 from patchq.patch import Patch, parse_patch
 
 DIFF = b"diff --git a/x b/x\nnew file mode 100644\nindex 0000000..e69de29\n"
@@ -21,6 +21,8 @@ def patch_of(header: bytes) -> Patch:
     return parse_patch("up/device/x.patch", header + DIFF, "x", 1)
 
 
+@example(b"Subject: :\nOrigin: other\n# a comment\nForwarded: no\nX-Own: kept\n", "a", "b\n\nc", "N Ew <n@e.w>")
+@example(b"#\n\n", "a", "", "N Ew <n@e.w>")
 @given(headers(), PLAIN, BODIES, AUTHORS)
 @settings(max_examples=150, deadline=None)
 def test_what_was_asked_for_is_read_back(header: bytes, subject: str, body: str, author: str) -> None:

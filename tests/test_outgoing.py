@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from authoring import Room, commit, make_room, numbered
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from movingkit import Room, commit, git, make_room, numbered, write
+from world import git_bytes as git
+from world import write
 
+import patchq
 from patchq.cli import run
 from patchq.commands import rebase as verbs
 from patchq.commands.bundle import bundle
@@ -21,8 +28,8 @@ from patchq.commands.refresh import Wish, refresh
 from patchq.document import sha256
 from patchq.errors import Invalid, Prevented, Refused
 from patchq.importing.desk import Wanted
-from patchq.outgoing import Outgoing, outgoing, parse_outgoing
-from patchq.receive import receive
+from patchq.transfer.outgoing import Outgoing, outgoing, parse_outgoing
+from patchq.transfer.receive import receive
 
 START = {"pkg/__init__.py": b"", "pkg/a.py": numbered(60), "pkg/b.py": numbered(40)}
 CONTENTS = st.one_of(
@@ -126,6 +133,55 @@ def test_the_round_trip_ends_in_the_same_lock(room: Room, monkeypatch: pytest.Mo
     assert (room.root / "patchq.lock").read_bytes() == lock_there
     again = import_(room.place, str(out), Wanted())
     assert again.data["files"] == [] and again.exit_code == 0
+
+
+EDIT_THERE = """\
+set -e
+"$PYTHON" -c 'import socket, sys; sys.exit(not socket.socket().connect_ex(("127.0.0.1", int(sys.argv[1]))))' "$PORT"
+cd "$HOME"
+patchq() { "$PYTHON" -m patchq "$@" < /dev/null; }
+patchq apply --target ppu --bundle "$BUNDLE" || [ $? -eq 4 ]
+patchq edit --target ppu up
+cd "$AREA/authoring/edit/ppu/up"
+sed -i 's/^one$/uno/' pkg/a.py
+git commit -qam 'fixup! device/one.patch'
+sed -i 's/^line 7$/sieben é/' pkg/b.py
+git add pkg/b.py
+git commit -qm 'Third' -m 'Patchq-Layer: device'
+patchq refresh
+patchq lock --queue "$AREA/authoring/series"
+patchq export --since "$BUNDLE" --out "$HOME/changes.txt" --queue "$AREA/authoring/series"
+"""
+
+
+@pytest.mark.upstream
+def test_the_edit_side_has_no_network(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way by the command line; what is done there is done where not even this machine can be reached."""
+    if subprocess.run(("unshare", "-rn", "true"), check=False, capture_output=True).returncode:
+        pytest.skip("a namespace without network is not permitted here: unshare -rn")
+    folder, home = room.folder / "bundle", room.folder / "home there"
+    home.mkdir()
+    assert run(["bundle", "--target", "ppu", "--out", str(folder), "--queue", str(room.root)]) == 0
+    room.clone.rename(room.folder / "away")
+    (room.folder / "other").rename(room.folder / "other-away")
+    (home / ".gitconfig").write_text("[user]\nname = There\nemail = there@example.org\n")
+    monkeypatch.undo()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHON": sys.executable, "BUNDLE": str(folder),
+               "PYTHONPATH": str(Path(patchq.__file__).parents[1]), "AREA": str(room.folder / "work-ppu"),
+               "PORT": str(server.getsockname()[1])}  # fmt: skip
+        argv = ("unshare", "-rn", "sh", "-c", EDIT_THERE)
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        socket.create_connection(server.getsockname()).close()
+    assert done.returncode == 0, done.stdout + done.stderr
+    lock_there = (room.folder / "work-ppu/authoring/series/patchq.lock").read_bytes()
+    assert lock_there != (room.root / "patchq.lock").read_bytes()
+    monkeypatch.setenv("XDG_STATE_HOME", str(room.folder / "state"))
+    at_home(room, monkeypatch)
+    assert run(["import", str(home / "changes.txt"), "--queue", str(room.root)]) == 0
+    assert run(["lock", "--queue", str(room.root)]) == 0
+    assert (room.root / "patchq.lock").read_bytes() == lock_there
+    assert run(["check", "--queue", str(room.root)]) == 0
 
 
 def test_what_changed_at_home_meanwhile_is_named(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ def pack(python: str | Path, folder: Path, *places: Path) -> tuple[bytes, list[s
     return made.read_bytes(), done.stdout.splitlines()
 
 
+@pytest.mark.fault
 def test_every_installation_gives_the_same_bytes(tmp_path: Path) -> None:
     editable, normal = tmp_path / "editable", tmp_path / "normal"
     info = dist_info(editable, "Requires-Dist: PyYAML>=6\nRequires-Dist: rich>=13\nProvides-Extra: dev\n")

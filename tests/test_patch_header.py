@@ -237,3 +237,10 @@ def test_lint_of_context_says_only_what_is_known() -> None:
         ("p:10", "0 lines of context below the change"),
         ("p:16", "0 lines of context above the change"),
     ]
+
+
+def test_a_word_in_an_encoding_that_is_none_stays_as_it_is() -> None:
+    """Found by fuzzing: a mail's charset may have any name."""
+    for charset in (b"UT\x91-8", b"no-such", b"utf-8\xc3\xbf"):
+        data = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\nSubject: =?" + charset + b"?q?a?=\n\n---\n"
+        assert parse_patch("up/device/x", data, "x.patch").header.subject.endswith("?q?a?="), charset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 import zlib
 
 import pytest
@@ -61,7 +62,6 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "hfs": (named("a/.g\u200cit/x".encode(), "b/.g\u200cit/x".encode()), ".git"),
     "octal": (named(b'"a/\\056git/x"', b'"b/\\056git/x"'), ".git"),
     "backslash": (named(b'"a/x\\\\.git\\\\y"', b'"b/x\\\\.git\\\\y"'), ".git"),
-    "newline": (named(b'"a/x\\ny"', b'"b/x\\ny"'), "newline"),
     "rename": (
         b"diff --git a/x b/.git/x\nsimilarity index 100%\nrename from x\nrename to .git/x\n",
         ".git",
@@ -83,7 +83,29 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         b"Symlink: allowed\n\n" + created(b"d", b"120000") + created(b"d/y", b"100644"),
         "through the link",
     ),
-    "copy": (b"diff --git a/x b/y\nsimilarity index 100%\ncopy from x\ncopy to y\n", "copies"),
+    "rename to itself": (b"diff --git a/x b/x\nrename from x\nrename to x\n", "changes nothing"),
+    "half a copy": (b"diff --git a/x b/y\ncopy from x\n", "needs both"),
+    "copy from outside": (b"diff --git a/../x b/y\ncopy from ../x\ncopy to y\n", "leads out"),
+    "copy of .git": (b"diff --git a/.git/config b/y\ncopy from .git/config\ncopy to y\n", ".git"),
+    "copied and renamed": (
+        b"diff --git a/x b/y\ncopy from x\ncopy to y\nrename from x\nrename to y\n",
+        "contradict",
+    ),
+    "a line beyond all files": (GOOD.replace(b"-1 +1", b"-4294967297 +4294967297"), "no file has"),
+    "binary files of diff -r": (b"Description: x\n\nBinary files a/y and b/y differ\n" + GOOD, "without its data"),
+    "binary files between": (GOOD + b"Binary files a/y and b/y differ\n" + named(b"a/y", b"b/y"), "without its data"),
+    "binary files at the end": (GOOD + b"Binary files a/y and b/y differ\n", "without its data"),
+    "svn property": (GOOD + b"\nProperty changes on: x\n" + b"_" * 67 + b"\nAdded: svn:executable\n", "Subversion"),
+    "hg, twice": (GOOD + b"# HG changeset patch\n# User a\n" + named(b"a/y", b"b/y"), "second patch"),
+    "normal diff": (b"Description: x\n\n5c5\n< a\n---\n> b\n", "git sees none"),
+    "ed script": (b"5c\nb\n.\n", "git sees none"),
+    "indented": (b"Description: x\n\n" + GOOD.replace(b"\n", b"\n    ").replace(b"diff", b"    diff"), "git sees none"),
+    "packed": (zlib.compress(GOOD), "is not text"),
+    "mail of parts": (
+        b'From: a\nSubject: x\nContent-Type: multipart/mixed; boundary="xx"\n\n--xx\n' + GOOD + b"\n--xx--\n",
+        "several parts",
+    ),
+    "conditions without end": (b"Description: x\n" + b"Expect: x /y/\n" * 501, "more than 500"),
     "half a rename": (b"diff --git a/x b/y\nrename from x\n", "needs both"),
     "binary without data": (
         b"diff --git a/x b/x\nindex 1111111..2222222 100644\nBinary files a/x and b/x differ\n",
@@ -140,6 +162,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "bad expression": (b"Description: x\nExpect: a /(/\n", "cannot be read"),
     "bad condition": (b"Description: x\nForbid: just words\n", "is not `PATH"),
     "condition outside": (b"Description: x\nForbid: ../x /y/\n", "leads out"),
+    "coloured": (b"\x1b[1mdiff --git a/x b/x\x1b[m\n\x1b[1mold mode 100644\x1b[m\n", "colours of a terminal"),
+    "a quoted mode": (b"> diff --git a/x b/x\n> old mode 100644\n> new mode 100755\n", "git sees none"),
+    "a graph in front": (b"| " + HUNK.replace(b"\n", b"\n| "), "git sees none"),
 }
 
 
@@ -156,6 +181,29 @@ def test_refused(name: str) -> None:
 def test_more_parts_than_anybody_means_are_refused() -> None:
     with pytest.raises(Invalid, match="more than 150000 files and hunks"):
         parse_patch("u/device/x", b"--- a/x\n+++ b/x\n" + b"@@ -1 +1 @@\n-a\n+b\n" * 150_000, "p")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "data",
+    [
+        named(b"a/../x", b"b/../x") * 20_000,
+        b"".join(created(b"f%d" % n, b"100644") for n in range(20_000)),
+        b"diff --git a/x b/x\n" * 20_000,
+        b"Subject: " + b"=?utf-8?q?a?= " * 60_000 + b"\nFrom: a\n\n" + GOOD,
+        b"Description: x\n\n" + b"--- a/x\n+++ b/x\n" * 60_000,
+        b"diff --git " + b"a/" * 4000 + b" " + b"a/" * 4000 + b"\nold mode 100644\nnew mode 100755\n",
+    ],
+    ids=range(6),
+)  # fmt: skip
+def test_what_is_large_is_read_in_time_that_grows_with_it(data: bytes) -> None:
+    begun = time.process_time()
+    try:
+        header = parse_patch("u/device/x", data, "p").header
+        assert header.message("u/device/x")
+    except Invalid:
+        pass
+    assert time.process_time() - begun < 4
 
 
 def test_every_problem_at_once_with_its_line() -> None:
@@ -177,6 +225,10 @@ def test_every_problem_at_once_with_its_line() -> None:
         GOOD + b"-- \n2.39.5\n\n",
         GOOD + b"--\nfrom a list\n",
         GOOD + b"\n\n",
+        named(b'"a/x\\ny"', b'"b/x\\ny"'),
+        GOOD + b"\n# about the next\n\n" + named(b"a/y", b"b/y"),
+        b"=== modified file 'x'\n--- x/x\n+++ x/x\n" + HUNK + b"\n=== modified file 'y'\n--- x/y\n+++ x/y\n" + HUNK,
+        b"diff --git a/x b/y\nsimilarity index 100%\ncopy from x\ncopy to y\n" + GOOD,
         GOOD.replace(b"\n", b"\r\n"),
         created(b"d", b"100644").replace(b"new", b"deleted").replace(b"/dev/null\n+++ b/d", b"a/d\n+++ /dev/null")
         .replace(b"-0,0 +1", b"-1 +0,0").replace(b"+x", b"-x"),

@@ -13,6 +13,7 @@ from patchq.commands.init import init
 from patchq.commands.place import Place
 from patchq.commands.status import status
 from patchq.errors import Invalid, Refused
+from patchq.lock import load_lock
 from patchq.queue.find import find_patch
 from patchq.queue.host import Host
 from patchq.queue.load import find_root, load_queue
@@ -78,6 +79,17 @@ def test_the_folder_and_the_name_agree(own: World) -> None:
     assert "gamma/baseline.yaml: upstream is 'beta', the folder 'gamma'" in problems(own.root)
 
 
+def test_every_file_is_read_and_a_patch_understood_when_it_is_asked_about(
+    own: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("patchq.patch.parse_patch", lambda name, *_: asked.append(name))
+    queue = load_queue(own.root)
+    upstream = queue.upstream("alpha")
+    assert not asked and {f"alpha/{entry.name}" for entry in upstream.series.entries} <= set(queue.digests)
+    assert [queued.name for queued in upstream.patches if queued.patch is None] == asked
+
+
 def test_what_is_wrong_inside_one_patch_stops_nothing_else(own: World) -> None:
     own.write({"alpha/device/rename-it.patch": "not a diff\n+++ x\n@@ -1\n", "alpha/device/small-only.patch": None})
     by_name = {queued.entry.name: queued for queued in load_queue(own.root).upstreams["alpha"].patches}
@@ -116,11 +128,12 @@ def test_targets_name_upstreams_and_baselines_that_are_there(own: World) -> None
     head = "description: x\nwork: w\nenvironments: {e: {python: p}}\nupstreams: "
     own.write({
         "targets/tiny.yaml": head + "{alfa: {baseline: git, environments: [e]}}\n",
-        "targets/small.yaml": head + "{alpha: {baseline: sdist, environments: [e]}}\n",
+        "targets/small.yaml": head + "{alpha: {baseline: sdist, environments: [e, f]}}\n",
     })  # fmt: skip
     assert problems(own.root) == [
-        "targets/small.yaml: alpha declares no sdist baseline",
-        "targets/tiny.yaml: there is no upstream 'alfa' (did you mean 'alpha'?)",
+        "targets/small.yaml:4: alpha declares no sdist baseline",
+        "targets/small.yaml:4: 'f' is not among the environments of this target (known: e)",
+        "targets/tiny.yaml:4: there is no upstream 'alfa' (did you mean 'alpha'?)",
     ]
     assert patchq("check", "--queue", own.root) == 2
 
@@ -249,3 +262,23 @@ def test_status_is_the_queue_at_a_glance(own: World, capsys: pytest.CaptureFixtu
     (own.root / "patchq.lock").unlink()
     assert "the queue has no lock" in "".join(step.summary for step in status(own.place).steps)
     assert os.environ.get("WORK") is None
+
+
+@pytest.mark.parametrize("verb", [["check"], ["status"], ["series", "--target", "blind"]], ids=lambda words: words[0])
+def test_outside_a_queue_the_one_applied_last_is_named(
+    own: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    """Not some other queue, silently: the report says which one it is about, and how to choose."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert patchq("apply", "--target", "blind", "--queue", own.root) == 4
+    capsys.readouterr()
+    monkeypatch.chdir(own.root.parent)
+    patchq(*verb, "--json")
+    assert "applied last" not in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    patchq(*verb, "--json")
+    first = json.loads(capsys.readouterr().out)["steps"][0]
+    queue = own.work / "queue" / load_lock(own.place.queue).digest / "series"
+    assert (first["name"], first["state"]) == ("queue", "note")
+    assert first["summary"] == f"{queue}, as applied last on this host: there is none at {tmp_path}"
+    assert first["hint"] == "go to a folder with series/, or say --queue"

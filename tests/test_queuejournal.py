@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import signal
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from faultkit import KILLED, Fault, in_child, points
 
 from patchq.errors import Invalid, Prevented, Refused
 from patchq.queuejournal import journal_folder, read_queue, settle, write_queue
@@ -96,7 +95,7 @@ def test_a_file_that_moved_on_meanwhile_is_not_overwritten(root: Path) -> None:
 
 
 def test_a_stranger_stops_everything(root: Path) -> None:
-    assert in_child(lambda: write_queue(root, CHANGES), at_file(root, "v/series")) == -signal.SIGKILL
+    interrupt(root)
     (root / "v/series").write_bytes(b"neither\n")
     for act in (lambda: settle(root), lambda: write_queue(root, {"x": b""}), lambda: read_queue(root)):
         with pytest.raises(Refused, match="neither as before nor as after") as caught:
@@ -106,7 +105,7 @@ def test_a_stranger_stops_everything(root: Path) -> None:
 
 
 def test_a_damaged_journal_is_not_written_out(root: Path) -> None:
-    assert in_child(lambda: write_queue(root, CHANGES), at_file(root, "v/series")) == -signal.SIGKILL
+    interrupt(root)
     journal = journal_folder(root) / "commit"
     journal.write_bytes(journal.read_bytes()[:-1])
     with pytest.raises(Refused, match="damaged"):
@@ -114,7 +113,7 @@ def test_a_damaged_journal_is_not_written_out(root: Path) -> None:
 
 
 def test_read_through_changes_nothing(root: Path) -> None:
-    assert in_child(lambda: write_queue(root, CHANGES), at_file(root, "v/series")) == -signal.SIGKILL
+    interrupt(root)
     before = on_disk(root)
     assert read_queue(root)[0] == NEW != before
     assert on_disk(root) == before
@@ -122,16 +121,24 @@ def test_read_through_changes_nothing(root: Path) -> None:
     assert on_disk(root) == NEW
 
 
-EVERY = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.fault), 7])
+def interrupt(root: Path) -> None:
+    """Leave a write of `CHANGES` committed and half written out."""
+    assert in_child(lambda: write_queue(root, CHANGES), Fault(str(root / "v/series"))).code == KILLED
+
+
+EVERY = pytest.mark.parametrize("most", [pytest.param(0, marks=pytest.mark.fault), 5])
 
 
 @EVERY
-def test_killed_at_each_file_operation(tmp_path: Path, step: int) -> None:
+def test_killed_at_each_file_operation(tmp_path: Path, most: int) -> None:
     """As patchq sees it old or new at every point; completed by the next call; nothing left behind."""
     seen = []
-    for at in range(0, 400, step):
+    whole = make(tmp_path / "whole")
+    operations = in_child(lambda: write_queue(whole, CHANGES)).operations
+    assert operations > 40
+    for at in points(operations, most):
         root = make(tmp_path / f"{at}")
-        ended = in_child(lambda root=root: write_queue(root, CHANGES), at)  # type: ignore[misc]
+        assert in_child(lambda root=root: write_queue(root, CHANGES), Fault(at)).code == KILLED  # type: ignore[misc]
         files, problems = read_queue(root)
         assert not problems and files in (OLD, NEW)
         settle(root)
@@ -140,23 +147,35 @@ def test_killed_at_each_file_operation(tmp_path: Path, step: int) -> None:
         assert on_disk(root) == NEW
         assert {path.name for path in journal_folder(root).iterdir()} == {"alone", "done"}
         seen.append(files == NEW)
-        if ended == 0:
-            break
-    assert seen == sorted(seen) and 20 < step * len(seen) < 400
+    assert seen == sorted(seen) and seen[-1] and not seen[0]
 
 
 @EVERY
-def test_killed_again_while_rolling_forward(tmp_path: Path, step: int) -> None:
-    for at in range(0, 200, step):
+def test_killed_again_while_rolling_forward(tmp_path: Path, most: int) -> None:
+    interrupt(make(tmp_path / "whole"))
+    operations = in_child(lambda: settle(tmp_path / "whole/series")).operations
+    assert operations > 20
+    for at in points(operations, most):
         root = make(tmp_path / f"{at}")
-        in_child(lambda root=root: write_queue(root, CHANGES), at_file(root, "v/series"))  # type: ignore[misc]
-        ended = in_child(lambda root=root: settle(root), at)  # type: ignore[misc]
+        interrupt(root)
+        assert in_child(lambda root=root: settle(root), Fault(at)).code == KILLED  # type: ignore[misc]
         assert read_queue(root)[0] == NEW
         settle(root)
         assert on_disk(root) == NEW
-        if ended == 0:
-            return
-    raise AssertionError("never ended")
+
+
+@EVERY
+def test_a_disk_that_says_no_is_named(tmp_path: Path, most: int) -> None:
+    """Whatever operation fails, and all after it: the machine prevented it, old or new, and the next call completes."""
+    whole = make(tmp_path / "whole")
+    operations = in_child(lambda: write_queue(whole, CHANGES)).operations
+    for at in points(operations, most):
+        root = make(tmp_path / f"{at}")
+        ended = in_child(lambda root=root: write_queue(root, CHANGES), Fault(at, errno.ENOSPC, lasting=True))  # type: ignore[misc]
+        assert ended.code == Prevented.exit_code, at
+        assert read_queue(root)[0] in (OLD, NEW)
+        write_queue(root, CHANGES)
+        assert on_disk(root) == NEW
 
 
 def test_a_read_only_queue_is_named(root: Path) -> None:
@@ -169,52 +188,3 @@ def test_a_read_only_queue_is_named(root: Path) -> None:
     finally:
         (root / "v").chmod(0o755)
     assert read_queue(root)[0] == NEW
-
-
-# --- the fault ----------------------------------------
-
-EVENTS = frozenset({"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.truncate"})
-WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-
-
-def at_file(root: Path, path: str) -> str:
-    return str(root / path)
-
-
-def in_child(work: Callable[[], object], at: int | str, within: Path = Path("/")) -> int:
-    """The exit code of a child that does `work` and is killed before its `at`-th file operation below `within`, or
-    before the rename that gives the file `at` its name."""
-    child = os.fork()
-    if child == 0:
-        code = 70
-        try:
-            arm(at, f"{within}/".replace("//", "/"))
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def arm(at: int | str, within: str) -> None:
-    count = 0
-
-    def tick() -> None:
-        nonlocal count
-        if count == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        count += 1
-
-    def audit(event: str, arguments: tuple[object, ...]) -> None:
-        if event == "os.rename" and str(arguments[1]) == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        is_written = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
-        if (event in EVENTS or is_written) and str(arguments[0]).startswith(within):
-            tick()
-
-    def fsync(descriptor: int, real: Callable[[int], None] = os.fsync) -> None:
-        tick()
-        real(descriptor)
-
-    os.fsync = fsync
-    sys.addaudithook(audit)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from movingkit import Room, commit, first, git, header, make_room, numbered, write
+from authoring import Room, commit, first, make_room, numbered
+from world import git_bytes as git
+from world import header, write
 
 from patchq.cli import run
 from patchq.commands import rebase as verbs
@@ -133,6 +135,17 @@ def test_abort_and_a_queue_that_changed_meanwhile(room: Room) -> None:
     assert room.place.queue.files == {**before, "up/series": before["up/series"] + b"# more\n"}
     with pytest.raises(Refused, match="no rebase of up is under way"):
         verbs.abort(room.place, "up")
+
+
+def test_a_name_that_means_another_commit_by_now_is_refused(room: Room) -> None:
+    stack_of_six(room)
+    before = dict(room.place.queue.files)
+    assert verbs.rebase(room.place, "up", "main", yes=True).data["stopped"] == "up/device/clash.patch"
+    commit(room.clone, {"pkg/new.py": b"x = 1\n"}, "main moves on")
+    with pytest.raises(Refused, match="main is another commit than when the rebase began"):
+        verbs.skip(room.place, "up")
+    verbs.abort(room.place, "up")
+    assert room.place.queue.files == before
 
 
 def test_a_merge_that_drops_a_hunk_is_no_success(room: Room) -> None:

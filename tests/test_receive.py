@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -9,14 +10,17 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from world import World, contents, git, patchq
 
 from patchq.document import sha256, to_json
 from patchq.lock import load_lock
-from patchq.manifest import MANIFEST, write_sums
 from patchq.queuejournal import LOCK_NAME
+from patchq.store import BundleFile, Entry, Store, write_bundle_files
+from patchq.store.trees import format_tree
+from patchq.transfer.manifest import MANIFEST, digests_of, write_sums
 
 FLIPS = 40
 
@@ -103,6 +107,7 @@ def test_a_flipped_byte_in_the_tar_is_answered_no(
     assert apply(tar) == 4
 
 
+@pytest.mark.fault
 def test_a_tar_made_by_tar_itself_serves_as_well(received: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "own.tar", "w", format=tarfile.GNU_FORMAT) as archive:
         archive.add(received, "any name")
@@ -122,7 +127,7 @@ def test_the_bundle_brings_its_own_queue(received: Path, world: World) -> None:
 def _resum(folder: Path, **changes: object) -> None:
     """Make the manifest and the sums agree with a changed folder, as an attacker would."""
     manifest = json.loads((folder / MANIFEST).read_bytes())
-    (folder / MANIFEST).write_bytes(to_json({**manifest, **changes}))
+    (folder / MANIFEST).write_bytes(to_json({**manifest, **changes, "files": digests_of(folder)}))
     write_sums(folder)
 
 
@@ -169,6 +174,54 @@ def _no_patch(folder: Path) -> None:
     _resum(folder)
 
 
+def _relock(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Make lock, manifest and sums agree with each other."""
+    path = folder / "series" / LOCK_NAME
+    lock = json.loads(path.read_bytes())
+    change(lock)
+    path.write_bytes(to_json(lock))
+    _resum(folder, lock=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _lock_leads_out(folder: Path) -> None:
+    (folder.parent / "more").write_bytes(b"x")
+    _relock(folder, lambda lock: lock["files"].update({"../../more": hashlib.sha256(b"x").hexdigest()}))
+
+
+def _prerequisite(folder: Path) -> None:
+    path = folder / "git/alpha.bundle"
+    head, line, rest = path.read_bytes().partition(b"# v2 git bundle\n")
+    path.write_bytes(head + line + b"-" + b"1" * 40 + b"\n" + rest)
+    _resum(folder)
+
+
+def _tree_with(name: str, mode: str = "100644", data: bytes = b"x") -> Callable[[Path], None]:
+    """The bundle of a commit whose tree git itself would never write, with lock, manifest and sums that agree."""
+
+    def forge(folder: Path) -> None:
+        store = Store.open(folder.parent / "forge")
+        entry = Entry(mode, store.write("blob", data))
+        inner = store.write("tree", format_tree({name: entry}))
+        tree = store.write("tree", format_tree({"alpha": Entry("40000", inner)}) if name != ".gitmodules" else
+                           format_tree({name: entry}))  # fmt: skip
+        commit = store.write_commit(tree, [], "a <a@b>", "1 +0000", "1 +0000", b"x\n")
+        write_bundle_files(store, [BundleFile(folder / "git/alpha.bundle", commit)])
+
+        def change(lock: dict[str, Any]) -> None:
+            for selection in lock["selections"].values():
+                if selection["upstream"] == "alpha":
+                    selection |= {"base_commit": commit, "base_tree": tree}
+
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        (item,) = (item for item in manifest["commits"] if item["path"] == "git/alpha.bundle")
+        item["commit"] = commit
+        (folder / MANIFEST).write_bytes(to_json(manifest))
+        _relock(folder, change)
+
+    return forge
+
+
+_URL = b'[submodule "x"]\n\tpath = x\n\turl = -u./payload\n'
 FORGED: dict[str, tuple[Callable[[Path], None], int, str]] = {
     "patch": (_other_patch, 1, "small-only.patch: does not have the digest that the lock names"),
     "lock": (_other_lock, 1, "patchq.lock: is not the lock that the manifest names"),
@@ -177,6 +230,15 @@ FORGED: dict[str, tuple[Callable[[Path], None], int, str]] = {
     "no commit": (_no_commit, 1, "git/alpha.bundle: is needed, and neither in the bundle nor here"),
     "more refs": (_more_refs, 1, "alpha.bundle: holds"),
     "no patch": (_no_patch, 2, "small-only.patch: there is no such file"),
+    "lock leads out": (_lock_leads_out, 2, "which leads out of its place"),
+    "prerequisite": (_prerequisite, 1, "which is not here"),
+    "tree with .git": (_tree_with(".git"), 1, "its pack is not sound"),
+    "tree with .GIT": (_tree_with(".GIT"), 1, "its pack is not sound"),
+    "tree with git~1": (_tree_with("git~1"), 1, "its pack is not sound"),
+    "tree with ..": (_tree_with(".."), 1, "its pack is not sound"),
+    "tree with a slash": (_tree_with("../x"), 1, "its pack is not sound"),
+    "submodule's url": (_tree_with(".gitmodules", data=_URL), 1, "its pack is not sound"),
+    "submodules as link": (_tree_with(".gitmodules", "120000", b"x"), 1, "its pack is not sound"),
 }
 
 
@@ -189,7 +251,11 @@ def test_a_bundle_whose_sums_agree_and_whose_lock_does_not_is_refused(
     assert apply(received) == code
     assert expected in capsys.readouterr().err
     assert not list(tmp_path.glob("work/alpha/*"))
-    assert not list(tmp_path.glob("work/store/refs/patchq/**/" + "[0-9a-f]" * 40)) or name in ("no commit", "commit")
+    assert not list(tmp_path.glob("work/store/refs/patchq/**/" + "[0-9a-f]" * 40)) or name in (
+        "no commit",
+        "commit",
+        "prerequisite",
+    )
 
 
 def test_the_second_bundle_needs_the_first(

@@ -10,7 +10,7 @@ import pytest
 from world import World, patchq
 
 from patchq.errors import Invalid, Refused
-from patchq.record import Evidence, find_record, last_record, list_records, read_record, write_record
+from patchq.evidence.record import Evidence, find_record, last_record, list_records, read_record, write_record
 from patchq.report import Report, State, Step
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from toy import make_queue
+from world import patchq
 
 from patchq.commands.place import Place
 from patchq.commands.record import attach, diff, export, list_all, show
 from patchq.errors import Invalid, Refused
+from patchq.evidence.record import Evidence, read_record, write_record
 from patchq.mask import HIDDEN
-from patchq.record import Evidence, read_record, write_record
 from patchq.report import Report, State, Step
+from patchq.transfer.manifest import write_sums
 
 LOG = """\
 INFO 08-22 10:00:00 [a.py:1] token=hunter2
@@ -62,6 +66,31 @@ def test_diff_shows_two_days_side_by_side(place: Place) -> None:
     }
     assert report.exit_code == 0 and report.data["table"]["columns"] == ["what", "A", "B"]
     assert diff(place, "here", a.name, a.name).data["differences"] == []
+
+
+@pytest.mark.parametrize("changes", [
+    {"steps": [{}]}, {"steps": [{"name": 1, "state": None, "detail": 5}]}, {"steps": [{"name": "a", "state": []}]},
+    {"steps": [{"name": "a", "state": "failed", "data": [], "detail": [1]}]},
+    {"steps": [{"name": "a", "state": "failed", "data": {"first_error": {}}}]},
+    {"steps": [{"name": "a", "state": "failed", "data": {"first_error": "x"}}]},
+    {"steps": [{"name": "a", "state": "failed", "data": {"argv": [1, {}]}, "seconds": "x"}]},
+    {"facts": {"argv": 5}}, {"facts": {"argv": [None], "a": float("nan")}}, {"facts": {"a": [[[[]]], {"b": {}}]}},
+    {"facts": {"deep": json.loads("[" * 900 + "]" * 900)}},
+    {"facts": {"deep": json.loads('{"a":' * 600 + "1" + "}" * 600)}},
+])  # fmt: skip
+def test_a_record_of_another_host_may_hold_anything(place: Place, changes: dict[str, Any], tmp_path: Path) -> None:
+    """Its own digests hold: it is one clear line, or shown as far as it goes, and nothing is left."""
+    mine = record(place, "smoke", Step("bf16", State.PASSED))
+    other = shutil.copytree(mine, tmp_path / "other")
+    (other / "record.json").write_text(json.dumps(json.loads((mine / "record.json").read_text()) | changes))
+    write_sums(other)
+    words = ["record", "--target", "here", "--queue", str(place.root)]
+    for verb, named in (("diff", [mine.name, str(other)]), ("diff", [str(other), mine.name]),
+                        ("export", [str(other), "--out", str(tmp_path / "out")])):  # fmt: skip
+        assert patchq("record", verb, *named, *words[1:]) in (0, 2), verb
+    shutil.copytree(other, mine.parent / "another")
+    assert patchq("record", "show", "another", *words[1:]) in (0, 2)
+    assert {path.name for path in tmp_path.iterdir()} <= {"q", "other", "out"}
 
 
 def test_an_attachment_leaves_the_record_as_it_was(place: Place, tmp_path: Path) -> None:
@@ -120,7 +149,7 @@ def test_export_says_what_somebody_outside_needs(place: Place, tmp_path: Path) -
 
 
 def test_export_is_small_enough_to_carry(place: Place, tmp_path: Path) -> None:
-    record(place, "smoke", Step("a", State.FAILED), log="x" * 5_000_000 + "\nValueError: the end\n")
+    record(place, "smoke", Step("a", State.FAILED), log="x" * 500_000 + "\nValueError: the end\n")
     big = tmp_path / "big.bin"
     big.write_bytes(os_random(2 << 20))
     attach(place, "here", big, "weights")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
 from pathlib import Path
 
 import pytest
-from authoring import Bench, name, numbered, ten
-from test_queuejournal import in_child
+from authoring import Bench, make_bench, name, numbered_patch, ten
 
 from patchq.errors import DoesNotApply, Invalid, Refused
 from patchq.patch import parse_patch
 from patchq.report import Report, State
+from patchq.store.apply import Applier
 
 
 @pytest.fixture
@@ -43,6 +41,27 @@ def test_the_round_trip_is_byte_identical(bench: Bench) -> None:
     assert bench.refresh(is_check=True).exit_code == 0
 
 
+def test_patches_with_no_path_in_common_are_asked_about_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six are one question to git each time; a new text among them is one more."""
+    diffs = {
+        f"device/{n}.patch": f"Description: {n}\n\n--- /dev/null\n+++ b/new{n}.py\n@@ -0,0 +1 @@\n+{n}\n"
+        for n in range(6)
+    }
+    bench = make_bench(tmp_path, {path: text.encode() for path, text in diffs.items()}, list(diffs), monkeypatch)
+    bench.edit()
+    asked: list[bytes] = []
+    apply = Applier.apply
+    monkeypatch.setattr(Applier, "apply", lambda self, diff, *rest, **more: (
+        asked.append(diff), apply(self, diff, *rest, **more))[1])  # fmt: skip
+    assert {step.state for step in bench.refresh().steps} == {State.UNCHANGED}
+    assert len(asked) == 1 and asked[0].count(b"/dev/null") == 6
+    bench.change("new3.py", "3", "three")
+    bench.refresh(into="3")
+    assert len(asked) == 3 and bench.read("up/device/3.patch").endswith(b"+three\n")
+
+
 def test_an_edit_in_the_middle(bench: Bench) -> None:
     """One patch gets a new diff; those behind it keep their bytes; every target that has it is told."""
     before = bench.files()
@@ -62,6 +81,7 @@ def test_an_edit_in_the_middle(bench: Bench) -> None:
     assert bench.refresh().data["written"] is False
 
 
+@pytest.mark.fault
 def test_new_text_does_not_depend_on_the_target(bench: Bench) -> None:
     """Change 4 is gpu's alone, so that lines below it stand elsewhere for ppu; the text is the same from both."""
     texts = []
@@ -161,6 +181,7 @@ def test_reworded_only_subject_body_and_author_change(bench: Bench) -> None:
     )
 
 
+@pytest.mark.fault
 def test_two_names_or_one_twice_is_asked(bench: Bench) -> None:
     bench.git("commit", "-q", "--amend", "-m", f"Both\n\nPatchq-Patch: up/{name(9)}\nPatchq-Patch: up/{name(8)}")
     with pytest.raises(Refused, match="names 2 patches"):
@@ -201,7 +222,7 @@ def test_check_only_compares(bench: Bench) -> None:
 def test_what_somebody_else_changed_is_not_overwritten(bench: Bench) -> None:
     bench.change("app.py", "line 3.3 patched", "line 3.3 fixed")
     bench.git("commit", "-q", "-a", "--fixup", ":/Change 3")
-    bench.write(f"up/{name(3)}", numbered(3, "Description: Theirs\n"))
+    bench.write(f"up/{name(3)}", numbered_patch(3, "Description: Theirs\n"))
     with pytest.raises(Refused, match="was changed in the queue since this copy was made"):
         bench.refresh()
     assert b"Theirs" in bench.read(f"up/{name(3)}")
@@ -236,6 +257,7 @@ def test_research_needs_a_variant_that_names_it(bench: Bench) -> None:
         bench.refresh(layer="research")
 
 
+@pytest.mark.fault
 def test_binary_renames_modes_and_links_survive(bench: Bench) -> None:
     (bench.copy / "data.bin").write_bytes(bytes(range(256)) * 9)
     (bench.copy / "crlf.txt").write_bytes(b"one\r\nzwei\r\n")
@@ -251,6 +273,7 @@ def test_binary_renames_modes_and_links_survive(bench: Bench) -> None:
     assert bench.refresh().data["written"] is False
 
 
+@pytest.mark.fault
 def test_a_commit_in_another_encoding(bench: Bench) -> None:
     bench.change("README", "hello", "hi")
     message = bench.folder / "message"
@@ -258,46 +281,3 @@ def test_a_commit_in_another_encoding(bench: Bench) -> None:
     bench.git("-c", "i18n.commitEncoding=latin1", "commit", "-q", "-a", "-F", str(message))
     bench.refresh(layer="device")
     assert bench.read("up/device/grosse.patch").decode().startswith("Description: Größe\n")
-
-
-# --- killed on the way ----------------------------------------
-
-
-@pytest.mark.fault
-@pytest.mark.parametrize("step", [1, 12])
-def test_killed_at_each_file_operation(bench: Bench, tmp_path: Path, step: int) -> None:
-    """An edit in the middle of ten and a new patch: as patchq sees it old or new; the next refresh completes it.
-
-    What is written elsewhere are objects of the store, which are what their names say or not there.
-    """
-    (bench.copy / "new.txt").write_text("new\n")
-    bench.git("add", ".")
-    commit(bench, "New one")
-    bench.change("app.py", "line 5.3 patched", "line 5.3 better")
-    before = dict(bench.place.queue.files)
-    seen = []
-    for at in range(0, 2000, step):
-        mine = Bench(tmp_path / f"{at}", bench.clone)
-        shutil.copytree(bench.folder, mine.folder)
-        ended = in_child(lambda mine=mine: mine.refresh(into="change-5", layer="device"), at, mine.folder)  # type: ignore[misc]
-        found = dict(mine.place.queue.files)
-        assert ended in (0, -signal.SIGKILL)
-        assert differing(before, found) in (set(), {f"up/{name(5)}", "up/series", "up/device/new-one.patch"})
-        finish(mine)
-        assert mine.git("rev-list", "--count", "baseline..") == "10" and mine.git("status", "--porcelain") == ""
-        assert mine.place.queue.files.keys() == {*before, "up/device/new-one.patch"}
-        assert b"line 5.3 better" in mine.read(f"up/{name(5)}")
-        seen.append(found != before)
-        if ended == 0:
-            break
-    assert seen == sorted(seen) and seen[-1]
-
-
-def finish(bench: Bench) -> None:
-    """The same refresh again, as a person would, who sees that it did not end."""
-    try:
-        report = bench.refresh(into="change-5", layer="device")
-    except Refused as error:
-        assert "no uncommitted edits" in str(error)
-        report = bench.refresh()
-    assert report.exit_code == 0

@@ -11,8 +11,8 @@ from patchq.commands.apply import apply
 from patchq.commands.prune import prune
 from patchq.commands.revert import revert
 from patchq.errors import Refused
+from patchq.evidence.record import list_records
 from patchq.lock import load_lock
-from patchq.record import list_records
 from patchq.report import State
 
 
@@ -55,6 +55,7 @@ def test_after_a_revert_the_one_before_is_in_force(own: World, capsys: pytest.Ca
     assert patchq("env", "--target", "blind", "--variant", "deep", "--queue", own.root) == 1
 
 
+@pytest.mark.fault
 def test_a_copy_that_both_applies_share_stays(own: World) -> None:
     """Two upstreams, of which the second apply changes only one."""
     text = (own.root / "targets/blind.yaml").read_text()
@@ -68,6 +69,7 @@ def test_a_copy_that_both_applies_share_stays(own: World) -> None:
     assert step_of(report, "current", "beta").state is State.UNCHANGED
 
 
+@pytest.mark.fault
 def test_a_copy_that_was_pruned_is_not_gone_back_to(own: World) -> None:
     for variant in (None, "study", "deep"):
         applied(own, variant)
@@ -78,6 +80,7 @@ def test_a_copy_that_was_pruned_is_not_gone_back_to(own: World) -> None:
     assert current(own) == newest
 
 
+@pytest.mark.fault
 def test_prune_keeps_the_current_and_the_newest(own: World) -> None:
     first, second, third = applied(own), applied(own, "study"), applied(own, "deep")
     (own.work / "alpha/failed/old").mkdir(parents=True)
@@ -95,6 +98,7 @@ def test_prune_keeps_the_current_and_the_newest(own: World) -> None:
     assert current(own) == second and (own.work / "alpha" / second).is_dir(), "the current one stays, however old"
 
 
+@pytest.mark.fault
 def test_prune_removes_queues_of_no_copy_and_keeps_records(own: World) -> None:
     applied(own)
     old = load_lock(own.place.queue).digest
@@ -108,6 +112,7 @@ def test_prune_removes_queues_of_no_copy_and_keeps_records(own: World) -> None:
     assert len(list_records(own.work / "records")) == 2
 
 
+@pytest.mark.fault
 def test_what_a_killed_prune_left_is_never_taken_for_a_copy(own: World) -> None:
     first = applied(own)
     applied(own, "deep")

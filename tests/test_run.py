@@ -19,8 +19,8 @@ from patchq.commands.revert import revert
 from patchq.commands.run import run
 from patchq.commands.status import status
 from patchq.errors import Invalid, Prevented, Refused
-from patchq.lease import leases
-from patchq.record import list_records
+from patchq.evidence.record import list_records
+from patchq.machine.lease import leases
 from patchq.report import Report, State
 
 ENVIRONMENT = """
@@ -71,7 +71,7 @@ def test_it_becomes_the_command(made: Path, tmp_path: Path) -> None:
     record = list_records(made / "work/records")[-1]
     assert (record.verb, record.exit, record.facts["pid"]) == ("run", 0, child.pid)
     assert record.facts["argv"][0] == "bash"
-    assert record.facts["resolved"]["python"] == str(Path(sys.executable).parent / "python")
+    assert record.facts["resolved"]["python"] == str(made / "env/bin/python")
     assert record.facts["cwd"] == str(tmp_path)
 
 
@@ -137,6 +137,14 @@ def test_a_cluster_that_is_gone_is_a_note(place: Place, tmp_path: Path, monkeypa
     report = run(place, "here", None, ["true"])
     assert next(step for step in report.steps if step.name == "ray cluster").state is State.NOTE
     assert report.become
+
+
+@pytest.mark.fault
+@pytest.mark.fault
+@pytest.mark.parametrize(("more", "said"), [((), True), (("--block",), False)])
+def test_a_ray_start_that_returns_gives_the_lease_up(place: Place, more: tuple[str, ...], said: bool) -> None:
+    found = states(run(place, "here", None, ["ray", "start", "--head", *more]))
+    assert (found.get("lease") is State.WARNING) == said
 
 
 @pytest.mark.fault

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from patchq.errors import Invalid
-from patchq.index import fetch, find_sdist
+from patchq.index.download import fetch, find_sdist
 from patchq.patch.names import check_path
 from patchq.sdist import SourceFile, archive, open_wheel, read_sdist
 

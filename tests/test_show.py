@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from movingkit import Room, make_room, numbered
+from authoring import Room, make_room, numbered
 
 from patchq.cli import run
 from patchq.commands.files import files

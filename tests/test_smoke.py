@@ -11,7 +11,7 @@ from toy import applied, make_queue
 from patchq.commands.place import Place
 from patchq.commands.smoke import smoke
 from patchq.errors import Invalid, Refused
-from patchq.record import read_record
+from patchq.evidence.record import read_record
 from patchq.report import State
 
 LADDER = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from world import World, git, git_bytes
 
 from patchq.errors import Invalid, Prevented, Refused
+from patchq.location import check_location
 from patchq.store import (
+    BundleFile,
     Entry,
     Source,
     Store,
@@ -21,9 +24,9 @@ from patchq.store import (
     fetch_commit,
     read_bundle_file,
     tree_id_of_files,
-    write_bundle_file,
+    write_bundle_files,
 )
-from patchq.store.fetch import check_location, is_complete
+from patchq.store.fetch import is_complete
 from patchq.store.git import require_git
 from patchq.store.index import hidden_paths, read_index, write_index
 from patchq.store.trees import FOLDER, format_tree, object_id, parse_tree
@@ -42,6 +45,41 @@ def tree_of(store: Store, files: Mapping[str, bytes]) -> str:
 
 def plain(store: Store, *words: str) -> bytes:
     return git_bytes(store.folder, "--git-dir", str(store.folder), *words)
+
+
+def files_of(store: Store) -> tuple[int, int]:
+    """How many loose objects and how many packs a store has."""
+    folder = store.folder / "objects"
+    return len(list(folder.glob("??/*"))), len(list(folder.glob("pack/*.pack")))
+
+
+def test_many_objects_written_at_once_are_one_pack_and_never_a_second(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store")
+    sizes = [0, 1, 15, 16, 2047, 2048, 70_000, *range(100, 200)]
+    for _ in range(2):
+        with store.at_once():
+            blobs = [store.write("blob", b"x" * size) for size in sizes]
+            tree = store.write_tree((f"f{n}", Entry("100644", blob)) for n, blob in enumerate(blobs))
+            commit = store.write_commit(tree, (), "a <a@b>", TIME, TIME, b"one\n")
+            assert files_of(store)[1] <= 1
+            assert store.read(blobs[5], "blob") == b"x" * sizes[5]
+        assert files_of(store) == (0, 1)
+    assert [len(Store(store.folder).read(blob, "blob")) for blob in blobs] == sizes
+    assert plain(store, "fsck", "--strict", "--no-dangling", commit) == b""
+
+
+def test_few_objects_written_at_once_are_loose_and_none_where_the_block_fails(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store")
+    with pytest.raises(RuntimeError), store.at_once():
+        lost = store.write("blob", b"lost")
+        raise RuntimeError
+    assert files_of(store) == (0, 0)
+    with pytest.raises(Prevented):
+        store.read(lost, "blob")
+    with store.at_once():
+        kept = store.write("blob", b"kept")
+    assert files_of(store) == (1, 0)
+    assert plain(store, "cat-file", "blob", kept) == b"kept"
 
 
 _NAMES = st.text(st.characters(exclude_characters="/\0\n", exclude_categories=["Cs"]), min_size=1, max_size=4).filter(
@@ -169,6 +207,11 @@ def test_an_index_is_read_by_git_and_back(store: Store, tmp_path: Path) -> None:
         ("", "is empty"), ("-u", "looks like an option"), ("--upload-pack=x", "looks like an option"),
         ("ext::sh -c x", "remote helper"), ("a\nb", "control character"), ("ftp://x/y", "has the scheme 'ftp'"),
         ("https://me:pw@x/y", "holds a password"), ("\x7f", "control character"), ("fd::3", "remote helper"),
+        ("https://token@x/y", "holds credentials"), ("https://x/y?access_token=abc", "holds credentials"),
+        ("me:pw@host:x", "holds a password"), ("ssh://me:pw@x/y", "holds a password"), (" ", "is empty"),
+        ("HTTPS://x/y", "has the scheme 'HTTPS'"), ("ssh://-oProxyCommand=x/y", "looks like an option"),
+        ("git@-oProxyCommand=x:y", "looks like an option"), ("host:-x", "looks like an option"),
+        ("/a\u202eb", "control character"),
     ],
 )  # fmt: skip
 def test_locations_that_git_must_not_see(store: Store, location: str, what: str) -> None:
@@ -178,7 +221,18 @@ def test_locations_that_git_must_not_see(store: Store, location: str, what: str)
 
 
 @pytest.mark.parametrize(
-    "location", ["https://host/x", "ssh://git@host/x", "git@host:x/y", "/a path/x", "../x", "file:///x"]
+    "location",
+    [
+        "https://host/x",
+        "ssh://git@host/x",
+        "git@host:x/y",
+        "/a path/x",
+        "../x",
+        "file:///x",
+        "/a:b@c",
+        "/数据/x",
+        "./-x",
+    ],
 )
 def test_locations_that_are_fine(location: str) -> None:
     assert check_location(location) is None
@@ -221,7 +275,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_bundle_file_leaves_nothing_that_a_ref_names(world: World, name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.bundle"
-    write_bundle_file(world.place.store, path, world.base)
+    write_bundle_files(world.place.store, [BundleFile(path, world.base)])
     path.write_bytes(BROKEN[name](path.read_bytes()))
     store = Store.open(tmp_path / "store")
     with pytest.raises(Refused, match=r"x\.bundle"):
@@ -236,7 +290,7 @@ def test_objects_that_git_would_not_take_are_refused(tmp_path: Path) -> None:
     inner = evil.write("tree", format_tree({"config": Entry("100644", blob)}))
     tree = evil.write("tree", format_tree({".git": Entry(FOLDER, inner)}))
     commit = evil.write_commit(tree, [], "a <b@c>", TIME, TIME, b"x\n")
-    write_bundle_file(evil, tmp_path / "x.bundle", commit)
+    write_bundle_files(evil, [BundleFile(tmp_path / "x.bundle", commit)])
     with pytest.raises(Refused, match="its pack is not sound"):
         read_bundle_file(store, tmp_path / "x.bundle", commit)
 
@@ -256,13 +310,31 @@ def test_git_is_asked_for_and_named_where_it_is_missing_or_too_old(
 
 
 def test_patchq_starts_without_git_and_whatever_gitpython_is_told(tmp_path: Path) -> None:
-    import sys
-
     env = {"PATH": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[1]), "GIT_PYTHON_REFRESH": "raise",
            "GIT_PYTHON_GIT_EXECUTABLE": "/nowhere"}  # fmt: skip
-    code = "import os, patchq.store; print(os.environ['GIT_PYTHON_REFRESH'], os.environ['GIT_PYTHON_GIT_EXECUTABLE'])"
+    code = "import os; told = dict(os.environ); import patchq.store.gitpython; print(dict(os.environ) == told)"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "raise /nowhere\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_gitpython_asks_no_git_for_its_version(tmp_path: Path) -> None:
+    (tmp_path / "git").write_text("#!/bin/sh\n: > asked\n")
+    (tmp_path / "git").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(Path(__file__).parents[1])}
+    code = "from patchq.store.gitpython import GitCommand; print(GitCommand.GIT_PYTHON_GIT_EXECUTABLE)"
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "git\n" and not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize("name", ["HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"])
+def test_a_user_s_broken_configuration_is_no_missing_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / ".gitconfig").write_text("garbage\n[")
+    broken = {"HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "perhaps"}
+    monkeypatch.setenv(name, broken.get(name, str(tmp_path / ".gitconfig")))
+    assert require_git((2, 25), "apply").startswith("2.")
 
 
 def test_a_failed_git_is_named_by_its_command(store: Store) -> None:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 from toy import applied, make_queue
-from toyenv import MINOR, OTHER, copy_venv, install, make_venv, script, site_packages
+from toyenv import MINOR, OTHER, copy_venv, customize, install, make_venv, script, site_packages
 
 from patchq.audit import survey
 from patchq.cli.boundary import run
 from patchq.commands.place import Place
 from patchq.commands.smoke import smoke
 from patchq.commands.verify import verify
-from patchq.record import read_record
+from patchq.evidence.record import read_record
 from patchq.report import Report, State
 
 DEMANDS = f"""
@@ -164,7 +164,7 @@ def lost_in_a_grandchild(world: World) -> str:
         "if os.environ.get('DEPTH') == '2':\n    os.environ.pop('PPU_SDK', None)\n"
         "os.environ['DEPTH'] = str(int(os.environ.get('DEPTH', 0)) + 1)\n"
     )
-    (world.packages / "sitecustomize.py").write_text(code)
+    customize(world.packages, code)
     return "PPU_SDK: PPU_SDK, which the target requires, is not set in its grandchild"
 
 
@@ -267,7 +267,7 @@ def test_a_missing_interpreter_is_not_run(world: World) -> None:
 
 
 ILL = {
-    "prints garbage": ("print('hello'); import os; os._exit(0)", "gave no answer: hello"),
+    "prints garbage": ("print('hello', flush=True); import os; os._exit(0)", "gave no answer: hello"),
     "is killed": ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
     "hangs": ("import time; time.sleep(600)", "gave no answer within 2 s"),
 }
@@ -279,7 +279,7 @@ def test_an_ill_interpreter_is_one_clear_step(world: World, kind: str, monkeypat
     code, said = ILL[kind]
     hasty = {name: dataclasses.replace(audit, seconds=2) for name, audit in survey.AUDITS.items()}
     monkeypatch.setattr(survey, "AUDITS", hasty)
-    (world.packages / "sitecustomize.py").write_text(code)
+    customize(world.packages, code)
     found = [step for step in world.verify().steps if step.group == "environment train"]
     assert [(step.name, step.state) for step in found] == [
         ("interpreter", State.FAILED),
@@ -305,9 +305,8 @@ def processes_of(path: Path) -> list[int]:
 def test_killed_at_any_moment_verify_leaves_no_process(world: World) -> None:
     """Each Python that verify starts leaves a detached child, and hangs; then verify itself is killed."""
     detached = f"import subprocess; subprocess.Popen(['sleep', '601', {str(world.env)!r}], start_new_session=True)"
-    (world.packages / "sitecustomize.py").write_text(
-        f"{detached}\nimport time; time.sleep(600)\n".replace("['sleep', '601', ", "['bash', '-c', 'sleep 601', ")
-    )
+    hanging = f"{detached}\nimport time; time.sleep(600)\n"
+    customize(world.packages, hanging.replace("['sleep', '601', ", "['bash', '-c', 'sleep 601', "))
     random.seed(5)
     words = ["verify", "--target", "here", "--no-smoke", "--queue", str(world.place.root)]
     for _ in range(3):

@@ -11,8 +11,11 @@ import pytest
 from world import World, git, patchq, step_of
 
 from patchq.commands.apply import apply
+from patchq.commands.install import undo_folder
+from patchq.commands.ready import ready
 from patchq.commands.verify import verify
 from patchq.errors import Refused
+from patchq.installed.undo import begin, put_back
 from patchq.report import Report, State
 
 
@@ -125,3 +128,36 @@ def test_verify_needs_an_apply_and_writes_a_record_and_nothing_else(made: World,
     assert patchq("verify", "--target", "blind", "--queue", made.root) == 4
     assert everything() == before
     assert len(list((made.work / "records").iterdir())) == records + 1
+
+
+def test_an_install_that_was_cut_short_is_the_first_line(made: World, tmp_path: Path) -> None:
+    """Half of its files may be new: nothing else that is wrong there matters more."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/torch.py").write_text("old")
+    journal = undo_folder(made.place.area("blind"), "blind", "train") / "20260101T000000Z"
+    begin(journal, "install of torch", [(tmp_path / "site", "torch.py")])
+    (tmp_path / "site/torch.py").write_text("new")
+    report = verify(made.place, "blind")
+    assert report.exit_code == 1
+    assert report.data["headline"] == (
+        "install: into train was cut short: its files may be partly old and partly new"
+        " → patchq install, apply or revert puts back what it was"
+    )
+    assert step_of(report, "install", "environment train").state is State.FAILED
+    assert (tmp_path / "site/torch.py").read_text() == "new" and journal.is_dir(), "verify changes nothing"
+    with pytest.raises(Refused, match="an install into train was cut short"):
+        ready(made.place, "blind", "train")
+    put_back(journal)
+    assert verify(made.place, "blind").exit_code == 4
+
+
+@pytest.mark.parametrize("verb", ["verify", "smoke", "run", "env", "install"])
+def test_an_environment_that_is_not_declared_is_said_before_all_else(
+    own: World, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where nothing was applied, there is no lock, and the work area's variable is not set."""
+    text = (own.root / "targets/small.yaml").read_text()
+    own.write({"targets/small.yaml": text.replace("${WORK:-work}", "${NOT_SET}"), "patchq.lock": None})
+    assert patchq(verb, "--target", "small", "--env", "trian", "--queue", own.root) == 2
+    said = capsys.readouterr().err
+    assert "the target small has no environment 'trian' (did you mean 'train'?)" in said, said

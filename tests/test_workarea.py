@@ -49,10 +49,9 @@ def test_the_second_hears_who_holds_it_and_a_dead_ones_lock_is_taken_over(tmp_pa
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait()
-    assert (area.root / ".lock.json").exists(), "what the dead one left"
+    assert json.loads((area.root / ".lock").read_text())["pid"] == child.pid, "what the dead one left"
     with area.locked("verify"):
-        assert json.loads((area.root / ".lock.json").read_text())["verb"] == "verify"
-    assert not (area.root / ".lock.json").exists()
+        assert json.loads((area.root / ".lock").read_text())["what"] == "patchq verify"
 
 
 def test_it_is_free_again_after_any_end(tmp_path: Path) -> None:

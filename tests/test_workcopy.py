@@ -268,7 +268,7 @@ def test_current_moves_and_is_read_strictly(area: Area, copy: Path) -> None:
     move_current(upstream, area.commit)
     assert current(upstream) == area.commit
     assert (upstream / "current").readlink() == Path(area.commit)
-    assert area.inspect(upstream / "current") == Inspection((), ())
+    assert area.inspect((upstream / "current").resolve()) == Inspection((), ())
     with pytest.raises(Prevented, match="no such work copy"):
         move_current(upstream, "0" * 40)
     (upstream / "current").unlink()
@@ -404,6 +404,8 @@ DEEDS: dict[str, tuple[Callable[[Path], object], set[tuple[str, str]]]] = {
     "no index": (lambda copy: (copy / ".git/index").unlink(), {(".git/index", "git")}),
     "gitfile": (add("lib/recipe/.git", b"gitdir: /x\n"), {("lib/recipe/.git", "git")}),
     "submodule hooks": (add(".git/modules/lib/recipe/hooks/x"), {(".git/modules/lib/recipe/hooks", "git")}),
+    "a repository inside": (add("pkg/.git/config"), {("pkg/.git", "git")}),
+    "a file that leads to one": (add("pkg/.git", b"gitdir: /x\n"), {("pkg/.git", "git")}),
     "git redirected": (
         swap(".git", lambda place: place.write_text("gitdir: ../taken\n")),
         {(".git", "git"), (".git/modules/lib/recipe", "git")},

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
+
+from toyenv import make_venv
 
 from patchq.commands.apply import apply
 from patchq.commands.lock import lock
@@ -35,8 +36,11 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(argv, cwd=folder, env=env, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def make_queue(folder: Path, environment: str = "", *, python: str = sys.executable) -> Place:
-    """A queue with the upstream `toy` and the target `here`, whose environment `train` gets the YAML lines given."""
+def make_queue(folder: Path, environment: str = "", *, python: str = "") -> Place:
+    """A queue with the upstream `toy` and the target `here`, whose environment `train` gets the YAML lines given.
+
+    Without a `python` that is an environment of its own, with nothing in it that would have to be hashed.
+    """
     source = folder / "source"
     (source / "toy").mkdir(parents=True)
     (source / "toy/__init__.py").write_text('# a module\nSTATE = "plain"\n# its end\n')
@@ -60,7 +64,7 @@ def make_queue(folder: Path, environment: str = "", *, python: str = sys.executa
           toy: {{baseline: git, environments: [train]}}
         environments:
           train:
-            python: {python}
+            python: {python or make_venv(folder / "env")}
         """
     _write(
         series / "targets/here.yaml",

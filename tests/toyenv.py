@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
+import os
 import shutil
+import subprocess
 import sys
 import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import pytest
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHER = "3.10" if MINOR != "3.10" else "3.11"
@@ -22,6 +27,17 @@ def make_venv(folder: Path) -> Path:
 
 def site_packages(folder: Path) -> Path:
     return folder / "lib" / f"python{MINOR}" / "site-packages"
+
+
+def customize(packages: Path, code: str) -> None:
+    """Have every Python of an environment run `code` before anything else.
+
+    Skips where the Python below it has a sitecustomize beside its standard library, as Debian's has: that comes first.
+    """
+    found = importlib.util.find_spec("sitecustomize")
+    if found and found.origin and not found.origin.startswith(sys.prefix + os.sep):
+        pytest.skip("this Python has a sitecustomize of its own")
+    (packages / "sitecustomize.py").write_text(code)
 
 
 def copy_venv(source: Path, to: Path) -> Path:
@@ -55,3 +71,16 @@ def script(path: Path, interpreter: Path | str) -> Path:
     path.write_text(f"#!{interpreter}\nimport sys\nprint(sys.executable)\n")
     path.chmod(0o755)
     return path
+
+
+def interpreter_of(version: str) -> Path:
+    """A bare interpreter of this machine by its version ("3.10"); skips the test where there is none."""
+    asked = "import sys; print(sys.executable, '%d.%d' % sys.version_info[:2])"
+    found = shutil.which(f"python{version}")
+    if found:
+        env = {**os.environ, "PYENV_VERSION": version}  # what stands on PATH may be a shim that has to be told which
+        done = subprocess.run([found, "-I", "-c", asked], env=env, capture_output=True, text=True, check=False)
+        python, _, said = done.stdout.strip().rpartition(" ")
+        if said == version:
+            return Path(python)
+    pytest.skip(f"this machine has no python{version}")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from patchq.document import load_json
+from patchq.evidence.record import Record, record_folders
 from patchq.mask import mask_values
-from patchq.record import Record, record_folders
 
 _GOOD = (0, 4)  # nothing failed in it
 ABSENT = "–"

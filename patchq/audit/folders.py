@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 from patchq.audit.subject import Answer, Subject
+from patchq.exclusive import temporary
 from patchq.queue.target import Folder
 from patchq.report import State, Step
 
@@ -28,7 +28,7 @@ def demands(subject: Subject) -> dict[str, Folder]:
     usual = {
         "work area": Folder(path=str(subject.work), local=True),
         "RAY_TMPDIR": Folder(path=settings.get("RAY_TMPDIR", str(subject.launch.ray_folder)), local=True),
-        "TMPDIR": Folder(path=settings.get("TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir(), local=True),
+        "TMPDIR": Folder(path=settings.get("TMPDIR") or os.environ.get("TMPDIR") or str(temporary()), local=True),
     }
     return {**usual, **{name: folder for name, folder in subject.declared.folders.items() if folder.path}}
 

@@ -11,8 +11,8 @@ from typing import Any
 from patchq.audit.subject import Answer, Subject
 from patchq.report import State, Step
 
-_VERSIONED = re.compile(r"python(\d\.\d+)(?:/|$)")
-_KNOWN_ZIP = re.compile(r"/python\d+\.zip$")
+_VERSIONED = r"python(\d\.\d+)(?:/|$)"
+_KNOWN_ZIP = r"/python\d+\.zip$"
 
 
 def question(subject: Subject, settings: Any) -> dict[str, Any]:
@@ -61,6 +61,9 @@ def _path(subject: Subject, answer: Answer) -> Iterator[Step]:
     yield from found
     if "untraced" in answer:
         yield subject.step("import path", State.WARNING, f"its origins are unknown: {answer['untraced']}")
+    for said in answer["complaints"]:
+        yield subject.step("start-up", State.WARNING, f"{said.rstrip(':')}; Python went on without it",
+                           hint=f"{subject.launch.python} -c '' shows the whole error")  # fmt: skip
     if not any(step.state is State.FAILED for step in found):
         kinds = ", ".join(dict.fromkeys(answer["sources"][entry] for entry in answer["path"]))
         yield subject.step("import path", State.PASSED, f"{len(answer['path'])} entries, from: {kinds}")
@@ -68,7 +71,7 @@ def _path(subject: Subject, answer: Answer) -> Iterator[Step]:
 
 def _entry(subject: Subject, answer: Answer, entry: str) -> Iterator[Step]:
     source = answer["sources"][entry]
-    other = _VERSIONED.findall(entry)
+    other = re.findall(_VERSIONED, entry)
     minor = minor_of(answer)
     if other and other[-1] != minor:
         what = f"{entry} of Python {other[-1]} is on the import path of Python {minor}; {_put(source)}"
@@ -109,7 +112,7 @@ def _shell(subject: Subject, answer: Answer) -> Iterator[Step]:
     """What the shell of this verb has in PYTHONPATH: launched runs do not get it, but `ray start` typed there does."""
     minor = minor_of(answer)
     for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
-        other = _VERSIONED.findall(entry)
+        other = re.findall(_VERSIONED, entry)
         if other and other[-1] != minor:
             what = f"PYTHONPATH of this shell holds {entry}, of Python {other[-1]}; this environment is Python {minor}"
             yield subject.step("PYTHONPATH", State.FAILED, what,

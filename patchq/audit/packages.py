@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -18,7 +19,7 @@ from patchq.audit.subject import Answer, Subject
 from patchq.proof import frozen
 from patchq.report import State, Step
 
-_ACCEPTED = re.compile(r"(\S+)(?: \S+)? (?:has requirement|requires) (.+?)(?:, which is not installed)?\.?")
+_ACCEPTED = r"(\S+)(?: \S+)? (?:has requirement|requires) (.+?)(?:, which is not installed)?\.?"
 _CODE = (".py", ".so", ".pth")
 _SHOWN = 5
 
@@ -35,6 +36,7 @@ def steps(subject: Subject, settings: Any, answer: Answer) -> Iterator[Step]:
     subject.keep("protected", digests)
     yield from _pins(subject, found)
     yield from _wheels(subject, found)
+    yield from _odd(subject, answer)
     yield from _conflicts(subject, answer)
     yield from _protected(subject, answer)
     yield from _records(subject, answer)
@@ -64,6 +66,16 @@ def _wheels(subject: Subject, found: Answer) -> Iterator[Step]:
             have = f"{wanted.name} {copy['version']} is installed" if copy else f"{wanted.name} is not installed"
             what = f"{have}, and the target wants {text}"
             yield subject.step(f"wheel {wanted.name}", State.FAILED, what, hint="run: patchq install")
+
+
+def _odd(subject: Subject, answer: Answer) -> Iterator[Step]:
+    """What lies where distributions are and is none, and what is there twice in one folder."""
+    for path, why in answer["unread"].items():
+        yield subject.step(f"metadata {Path(path).name}", State.WARNING, f"{path} is passed over: {why}",
+                           hint="install it again, or remove it")  # fmt: skip
+    for name, places in answer["doubles"].items():
+        yield subject.step(f"metadata {name}", State.WARNING, f"{name} is there {len(places)} times in one folder",
+                           detail=tuple(places), hint="remove all but one: chance decides which counts")  # fmt: skip
 
 
 def _fits(specifier: str, version: str) -> bool:
@@ -122,7 +134,7 @@ def _broken(copy: Answer, requirement: Requirement, found: Answer) -> str:
 
 def accepts(text: str, name: str, requirement: Requirement) -> bool:
     """Whether an accepted conflict means this requirement of a distribution: each of its bounds is one of theirs."""
-    found = _ACCEPTED.fullmatch(text)
+    found = re.fullmatch(_ACCEPTED, text)
     if found is None or canonicalize_name(found[1]) != canonicalize_name(name):
         return False
     accepted = Requirement(found[2])

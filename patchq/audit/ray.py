@@ -48,6 +48,11 @@ def steps(subject: Subject, settings: Cluster, answer: Answer) -> Iterator[Step]
 def _cluster(subject: Subject, settings: Cluster, answer: Answer) -> Iterator[Step]:
     address = answer["address"]
     host = address.rpartition("://")[2].rpartition(":")[0]
+    if answer.get("asks_token"):
+        what = f"{address}: it asks for a token, and this process hands in none that it knows"
+        hint = "set RAY_AUTH_MODE=token in the target, with the token of that cluster in ~/.ray/auth_token"
+        yield subject.step("ray cluster", State.FAILED, what, hint=hint)
+        return
     why = answer.get("unreachable") or answer.get("error")
     if why:
         loop = host in _LOOPBACK
@@ -57,6 +62,9 @@ def _cluster(subject: Subject, settings: Cluster, answer: Answer) -> Iterator[St
             else "ray status"
         )
         yield subject.step("ray cluster", State.FAILED, f"{address or 'a cluster of its own'}: {why}", hint=hint)
+        return
+    if not answer["actors"]:
+        yield subject.step("ray cluster", State.FAILED, f"{address}: no node of it is alive", hint="ray status")
         return
     found: Answer = answer["resources"]
     short = [

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from patchq.environment import launch_of
-from patchq.launch import Launch
+from patchq.evidence.record import Evidence
 from patchq.lock import LockedSelection
+from patchq.machine.launch import Launch
+from patchq.printable import storable
 from patchq.queue.host import Host
 from patchq.queue.load import Queue
 from patchq.queue.target import Environment
-from patchq.record import Evidence
 from patchq.report import State, Step
 from patchq.workarea import WorkArea
 
@@ -49,7 +50,7 @@ class Subject:
 
     def keep(self, probe: str, facts: Any) -> None:
         """Put facts into the record, where later verifications compare with them."""
-        self.evidence.facts.setdefault("audit", {}).setdefault(self.name, {})[probe] = facts
+        self.evidence.facts.setdefault("audit", {}).setdefault(self.name, {})[probe] = storable(facts)
 
 
 def subject_of(

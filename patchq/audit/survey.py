@@ -16,6 +16,7 @@ from patchq.audit import (
     origins,
     packages,
     pairs,
+    ranks,
     ray,
     training,
     variables,
@@ -23,8 +24,8 @@ from patchq.audit import (
 from patchq.audit.subject import Answer, Subject
 from patchq.document import Document, nearest, validate
 from patchq.errors import Invalid, PatchqError
-from patchq.probe import Asking, asking
-from patchq.proof import scratch
+from patchq.exclusive import scratch
+from patchq.machine.probe import Asking, asking, reading
 from patchq.report import State, Step
 
 
@@ -55,7 +56,8 @@ AUDITS: Mapping[str, Audit] = {
     "memory": Audit("memory", devices.as_given, devices.memory_steps, 300, devices.Memory),
     "allocator": Audit("allocator", devices.allocator_question, devices.allocator_steps, 1800, devices.Allocator),
     "bf16": Audit("bf16", devices.as_given, devices.arithmetic_steps, 300, devices.Arithmetic),
-    "all_reduce": Audit("all_reduce", devices.as_given, devices.all_reduce_steps, 600, devices.AllReduce),
+    "all_reduce": Audit("ranks", ranks.all_reduce_question, ranks.all_reduce_steps, 1260, ranks.AllReduce),
+    "fsdp": Audit("ranks", ranks.fsdp_question, ranks.fsdp_steps, 2460, ranks.Fsdp),
     "generate": Audit("generate", generation.question, generation.steps, 1800, generation.Generate),
     "generate_in_actor": Audit(
         "generate", generation.actor_question, generation.actor_steps, 1800, generation.Generate
@@ -102,16 +104,16 @@ class Survey:
             if isinstance(started, PatchqError):
                 raise started
             answer = started.answer()
+            self.subject.answers[name] = answer
+            if "not_run" in answer:
+                yield self.subject.step(name, State.NOT_RUN, str(answer["not_run"]))
+                return
+            with reading(name, self.subject.launch.python):
+                yield from AUDITS[name].steps(self.subject, self.settings[name], answer)
         except PatchqError as error:
             problem = error.problems[0]
             yield self.subject.step(name, State.FAILED, problem.what, hint=problem.hint or problem.where,
                                     data={"unanswered": True})  # fmt: skip
-            return
-        self.subject.answers[name] = answer
-        if "not_run" in answer:
-            yield self.subject.step(name, State.NOT_RUN, str(answer["not_run"]))
-        else:
-            yield from AUDITS[name].steps(self.subject, self.settings[name], answer)
 
 
 @contextmanager

@@ -11,8 +11,6 @@ from patchq.audit.subject import Answer, Subject
 from patchq.document import Document
 from patchq.report import State, Step
 
-_GIB = 1 << 30
-
 
 class StepLog(Document):
     """A log and what it has to show. `limits` maps a gate (`kl`, `entropy`, `response length`) or any metric that the
@@ -71,7 +69,7 @@ def checkpoint_steps(subject: Subject, settings: Checkpoint, answer: Answer) -> 
         yield subject.step("checkpoint", State.FAILED, f"{problems[0]}{more}", detail=tuple(problems[1:20]),
                            hint="resume from the checkpoint before it")  # fmt: skip
     else:
-        said = f"{settings.folder}: step {answer['step']}, {answer['files']} files, {answer['bytes'] / _GIB:.2f} GiB"
+        said = f"{settings.folder}: step {answer['step']}, {answer['files']} files, {answer['bytes']:,} bytes"
         yield subject.step("checkpoint", State.PASSED, said)
 
 
@@ -80,7 +78,7 @@ def copy_steps(subject: Subject, settings: Copy, answer: Answer) -> Iterator[Ste
         what = f"{answer['failed']}: {answer['error']} (after {answer['files']} of {answer['of']} files)"
         yield subject.step("copy", State.FAILED, what, hint="run it again: what is there and the same is kept")
     else:
-        size = f"{answer['files']} files, {answer['bytes'] / _GIB:.2f} GiB"
+        size = f"{answer['files']} files, {answer['bytes']:,} bytes"
         said = f"{size} at {settings.target}, the same by SHA-256; {answer['written']} written now"
         yield subject.step("copy", State.PASSED, said)
 

@@ -31,7 +31,8 @@ def steps(subject: Subject, settings: Any, answer: Answer) -> Iterator[Step]:
     last: Mapping[str, str] = generations[-1]["python"]
     subject.keep("variables", dict(last))
     subject.keep("launchers", {name: found["path"] for name, found in answer["launchers"].items() if found["path"]})
-    other = {name: value for name, value in expected(subject).items() if last.get(name) != value}
+    launched = {"RAY_TMPDIR": str(subject.launch.ray_folder), **expected(subject)}
+    other = {name: value for name, value in launched.items() if last.get(name) != value}
     missing = [name for name in subject.declared.require if not last.get(name)]
     wrong = [
         *(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from patchq.cli.app import Json, OneTarget, QueueOption, SourceOption, VariantOption, app, sources_of
+from patchq.cli.app import Json, OneTarget, QueueOption, SourceOption, VariantOption, sources_of, verb
 from patchq.report import Report
 
 CopyArgument = Annotated[
@@ -28,10 +28,12 @@ class _Answers:
     def __call__(self, question: str) -> bool:
         if self._yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return self._yes
-        return typer.confirm(question, err=True)
+        from patchq.printable import clean
+
+        return typer.confirm(clean(question), err=True)
 
 
-@app.command()
+@verb()
 def edit(
     target: OneTarget,
     upstream: Annotated[str | None, typer.Argument(metavar="UPSTREAM", help="Else all that the target uses.")] = None,
@@ -50,7 +52,7 @@ def edit(
     return edit(Place.find(queue, target), target, variant, upstream, out=out, sources=sources_of(source))
 
 
-@app.command()
+@verb()
 def refresh(
     folder: CopyArgument = None,
     into: Annotated[
@@ -64,16 +66,16 @@ def refresh(
     as_json: Json = False,
 ) -> Report:
     """Write an edit copy's commits back into the queue, and check every target that they touch."""
+    from patchq.authoring.editcopy import copy_meant, queue_of
     from patchq.commands.place import Place
     from patchq.commands.refresh import Wish, refresh
-    from patchq.editcopy import copy_meant, queue_of
 
     copy = copy_meant(folder)
     wish = Wish(into, layer, check, strict)
     return refresh(Place.find(queue_of(copy)), copy, wish, _Answers(yes), sources_of(source))
 
 
-@app.command()
+@verb()
 def new(
     name: Annotated[
         str | None, typer.Argument(metavar="[UPSTREAM/]LAYER/NAME", help="Else list what could go in.")
@@ -87,9 +89,9 @@ def new(
     as_json: Json = False,
 ) -> Report:
     """Start a patch: in an edit copy from uncommitted changes, in a queue as an empty one."""
+    from patchq.authoring.editcopy import find_copy, queue_of
     from patchq.commands.new import new_in_copy, new_in_queue
     from patchq.commands.place import Place
-    from patchq.editcopy import find_copy, queue_of
 
     copy = None if queue else find_copy(Path.cwd())
     if copy:
@@ -97,7 +99,7 @@ def new(
     return new_in_queue(Place.find(queue), name, take, subject, guard)
 
 
-@app.command()
+@verb()
 def drop(
     patch: Annotated[str, typer.Argument(metavar="PATCH", help="UPSTREAM/LAYER/NAME, or the end of it.")],
     strict: Strict = False,

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from patchq.cli.app import EnvOption, Json, OneTarget, QueueOption, VariantOption, Wait, app, received
+from patchq.cli.app import AllowOlder, EnvOption, Json, OneTarget, QueueOption, VariantOption, Wait, received, verb
 from patchq.errors import Invalid
 from patchq.report import Report
 
 
-@app.command()
+@verb()
 def smoke(
     target: OneTarget,
     env: EnvOption = None,
@@ -30,7 +30,7 @@ def smoke(
     return smoke(Place.find(queue, target), target, env, variant, first=first, last=last, wait=wait)
 
 
-@app.command()
+@verb()
 def run(
     target: OneTarget,
     command: Annotated[
@@ -53,13 +53,14 @@ def run(
     return run(place, target, env, command or [], variant, accepted=accept_not_run, wait=wait)
 
 
-@app.command()
+@verb()
 def install(
     target: OneTarget,
     env: EnvOption = None,
     bundle: Annotated[
         Path | None, typer.Option("--bundle", metavar="FOLDER", help="The bundle that brings the wheels.")
     ] = None,
+    allow_older: AllowOlder = False,
     wait: Wait = 0,
     queue: QueueOption = None,
     as_json: Json = False,
@@ -69,8 +70,10 @@ def install(
     from patchq.commands.place import Place
 
     if bundle is None:
+        if allow_older:
+            raise Invalid("--allow-older is about a bundle", hint="say --bundle, too")
         return install(Place.find(queue, target), target, env, wait=wait)
     if queue:
         raise Invalid("--bundle brings its own queue", hint="leave out --queue")
-    place, _ = received(bundle, target, wait)
-    return install(place, target, env, wait=wait)
+    place, steps = received(bundle, target, wait, allow_older)
+    return install(place, target, env, wait=wait, before=steps)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from patchq.cli.app import Json, ManyTargets, OneTarget, QueueOption, SourceOption, VariantOption, app, sources_of
+from patchq.cli.app import Json, ManyTargets, OneTarget, QueueOption, SourceOption, VariantOption, sources_of, verb
 from patchq.errors import Invalid
 from patchq.report import Report
 
 
-@app.command()
+@verb()
 def show(
     patch: Annotated[str, typer.Argument(help="UPSTREAM/LAYER/NAME, or the end of it.")],
     queue: QueueOption = None,
@@ -24,7 +24,7 @@ def show(
     return show(Place.find(queue), patch)
 
 
-@app.command()
+@verb()
 def files(
     which: Annotated[str, typer.Argument(help="A glob over patches or paths.")] = "*",
     queue: QueueOption = None,
@@ -37,7 +37,7 @@ def files(
     return files(Place.find(queue), which)
 
 
-@app.command()
+@verb()
 def annotate(
     file: Annotated[str, typer.Argument(help="A path in an upstream, or UPSTREAM/PATH.")],
     target: OneTarget,
@@ -53,7 +53,7 @@ def annotate(
     return annotate(Place.find(queue, target), file, target, variant, sources_of(source))
 
 
-@app.command()
+@verb()
 def graph(
     target: ManyTargets = [],  # noqa: B006
     form: Annotated[str, typer.Option("--format", metavar="text|mermaid", help="For people, or a diagram.")] = "text",
@@ -68,7 +68,7 @@ def graph(
     return graph(Place.find(queue, target[0] if target else None), target, form, sources_of(source))
 
 
-@app.command("import")
+@verb("import")
 def import_(
     what: Annotated[
         str, typer.Argument(help="A patch, mbox, folder, series, clone, site-packages, or PROJECT==VERSION.")
@@ -105,7 +105,7 @@ def import_(
     return import_(Place.find(queue), what, wanted, sources_of(source))
 
 
-@app.command()
+@verb()
 def rebase(
     upstream: Annotated[str, typer.Argument(metavar="UPSTREAM")],
     to: Annotated[

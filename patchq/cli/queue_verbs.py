@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from patchq.cli.app import (
+    AllowOlder,
     EnvOption,
     Json,
     ManyTargets,
@@ -16,15 +17,15 @@ from patchq.cli.app import (
     SourceOption,
     VariantOption,
     Wait,
-    app,
     received,
     sources_of,
+    verb,
 )
 from patchq.errors import Invalid
 from patchq.report import Report
 
 
-@app.command()
+@verb()
 def init(
     folder: Annotated[Path, typer.Argument(help="Where series/ is to be.")] = Path(),
     name: Annotated[str | None, typer.Option(help="The queue's name; else the folder's.")] = None,
@@ -36,7 +37,7 @@ def init(
     return init(folder, name)
 
 
-@app.command()
+@verb()
 def status(queue: QueueOption = None, as_json: Json = False) -> Report:
     """Show the queue at a glance: targets across, patches down, the lock, what was applied here."""
     from patchq.commands.place import Place
@@ -45,7 +46,7 @@ def status(queue: QueueOption = None, as_json: Json = False) -> Report:
     return status(Place.find(queue))
 
 
-@app.command()
+@verb()
 def series(
     target: OneTarget,
     variant: VariantOption = None,
@@ -60,7 +61,7 @@ def series(
     return series(Place.find(queue, target), target, variant, why=why)
 
 
-@app.command()
+@verb()
 def check(
     target: ManyTargets = [],  # noqa: B006
     source: SourceOption = [],  # noqa: B006
@@ -74,7 +75,7 @@ def check(
     return check(Place.find(queue, target[0] if target else None), target, sources_of(source))
 
 
-@app.command()
+@verb()
 def lock(
     check: Annotated[bool, typer.Option("--check", help="Only compare; write nothing.")] = False,
     source: SourceOption = [],  # noqa: B006
@@ -88,7 +89,7 @@ def lock(
     return lock(Place.find(queue), check=check, sources=sources_of(source))
 
 
-@app.command()
+@verb()
 def bundle(
     target: OneTarget,
     out: Annotated[
@@ -102,6 +103,10 @@ def bundle(
     rebase_to: Annotated[
         list[str], typer.Option("--rebase-to", metavar="REF", help="Also carry this baseline, to move to it offline.")
     ] = [],  # noqa: B006
+    sign: Annotated[
+        Path | None,
+        typer.Option("--sign", metavar="KEY", help="Sign it with this OpenSSH key, or with the agent's for a .pub."),
+    ] = None,
     tar: Annotated[bool, typer.Option("--tar", help="Also write one uncompressed tar of the folder.")] = False,
     source: SourceOption = [],  # noqa: B006
     queue: QueueOption = None,
@@ -119,11 +124,12 @@ def bundle(
         history=history,
         tar=tar,
         rebase_to=rebase_to,
+        sign=sign,
         sources=sources_of(source),
     )
 
 
-@app.command()
+@verb()
 def apply(
     target: OneTarget,
     bundle: Annotated[
@@ -131,6 +137,7 @@ def apply(
     ] = None,
     variant: VariantOption = None,
     source: SourceOption = [],  # noqa: B006
+    allow_older: AllowOlder = False,
     wait: Wait = 0,
     queue: QueueOption = None,
     as_json: Json = False,
@@ -142,12 +149,14 @@ def apply(
     if bundle is not None:
         if queue or source:
             raise Invalid("--bundle brings its own queue and sources", hint="leave out --queue and --source")
-        place, steps = received(bundle, target, wait)
+        place, steps = received(bundle, target, wait, allow_older)
         return apply(place, target, variant, wait=wait, before=steps)
+    if allow_older:
+        raise Invalid("--allow-older is about a bundle", hint="say --bundle, too")
     return apply(Place.find(queue, target), target, variant, wait=wait, sources=sources_of(source))
 
 
-@app.command()
+@verb()
 def verify(
     target: OneTarget,
     env: Annotated[str | None, typer.Option("--env", metavar="ENV", help="Only this environment.")] = None,
@@ -164,7 +173,7 @@ def verify(
     return verify(Place.find(queue, target), target, variant, env=env, smoke=not no_smoke, wait=wait)
 
 
-@app.command()
+@verb()
 def revert(target: OneTarget, wait: Wait = 0, queue: QueueOption = None, as_json: Json = False) -> Report:
     """Take the last apply of a target back."""
     from patchq.commands.place import Place
@@ -173,7 +182,7 @@ def revert(target: OneTarget, wait: Wait = 0, queue: QueueOption = None, as_json
     return revert(Place.find(queue, target), target, wait=wait)
 
 
-@app.command()
+@verb()
 def env(
     target: OneTarget,
     env: EnvOption = None,
@@ -188,7 +197,7 @@ def env(
     return print_env(Place.find(queue, target), target, env, variant)
 
 
-@app.command()
+@verb()
 def export(
     out: Annotated[Path, typer.Option("--out", metavar="PATH", help="A folder, or a file, that is not there yet.")],
     target: Annotated[str, typer.Option("--target", metavar="TARGET", help="The kind of machine.")] = "",
@@ -213,7 +222,7 @@ def export(
     return export(Place.find(queue, target), target, variant, form, out)
 
 
-@app.command()
+@verb()
 def prune(
     target: OneTarget,
     keep: Annotated[

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from patchq.cli.app import Json, OneTarget, QueueOption, app
+from patchq.cli.app import VERBS, Json, OneTarget, QueueOption
 from patchq.report import Report
 
-record_app = typer.Typer(help="Read the evidence that was written.", rich_markup_mode=None)
-app.add_typer(record_app, name="record")
+record_app = VERBS["record"] = typer.Typer(
+    name="record", help="Read the evidence that was written.", add_completion=False, rich_markup_mode=None
+)
 
 
 @record_app.command("list")

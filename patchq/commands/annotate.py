@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from patchq.authoring.relations import BASELINE, Traced, trace
 from patchq.commands.place import Place
 from patchq.engine import Engine, Placed
 from patchq.errors import DoesNotApply, Invalid, Problem
 from patchq.queue.selection import Selection, selections
-from patchq.relations import BASELINE, Traced, trace
 from patchq.report import Report, State, Step
 
 

@@ -7,29 +7,29 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
-from patchq.commands.install import roll_back_all
-from patchq.commands.place import Place, last_apply, remember_area
+from patchq.commands.place import Place
 from patchq.commands.sinks import Installed, Protected, protected
-from patchq.conditions import broken
 from patchq.document import sha256
 from patchq.engine import Engine, Placed
+from patchq.engine.conditions import broken
+from patchq.engine.explain import patch_step
 from patchq.environment import launch_of
 from patchq.errors import PatchqError, Refused
-from patchq.explain import patch_step
+from patchq.evidence.inforce import last_apply
+from patchq.evidence.record import Evidence, write_record
 from patchq.installed import roll_forward
-from patchq.launch import Launch
+from patchq.installed.undo import roll_back_all
 from patchq.lock import Lock, LockedSelection, differences, load_lock
-from patchq.privatepytest import private_pytest
+from patchq.machine.launch import Launch
+from patchq.machine.privatepytest import private_pytest
 from patchq.proof import Prover, adds_no_bad_whitespace
 from patchq.queue.host import Host
 from patchq.queue.load import Queue
 from patchq.queue.selection import Selection, select
-from patchq.receive import keep_queue
-from patchq.record import Evidence, write_record
 from patchq.report import Report, State, Step, worst
 from patchq.sources import Sources
 from patchq.store import Store, require_git
-from patchq.workarea import WorkArea
+from patchq.workarea import WorkArea, remember_area
 from patchq.workcopy import create, current, inspect, move_current, set_aside
 
 OLDEST_GIT = (2, 25)
@@ -62,7 +62,7 @@ def apply(
             job.run()
         report = Report("apply", tuple(job.steps), job.data)
         if job.changed:
-            folder = write_record(area.records, report, job.evidence, target=target, variant=variant, lock=lock.digest)
+            folder = write_record(area.records, report, job.evidence, target=target, variant=variant, lock=job.digest)
             report = Report("apply", report.steps, {**report.data, "record": str(folder)})
         remember_area(target, area)
     return report
@@ -103,6 +103,11 @@ class _Job:
         return self.place.queue
 
     @cached_property
+    def digest(self) -> str:
+        """The lock's, worked out once: that writes the whole of it."""
+        return self.lock.digest
+
+    @cached_property
     def host(self) -> Host:
         return Host.here(self.area.root)
 
@@ -113,7 +118,7 @@ class _Job:
     @property
     def data(self) -> dict[str, object]:
         copies = {name: str(self.area.copy(name, locked.commit)) for name, locked in self._copies().items()}
-        return {"target": self.target, "variant": self.variant, "lock": self.lock.digest,
+        return {"target": self.target, "variant": self.variant, "lock": self.digest,
                 "work": str(self.area.root), "copies": copies}  # fmt: skip
 
     def prepare(self) -> None:
@@ -127,8 +132,8 @@ class _Job:
 
     def is_done(self) -> bool:
         """Whether the last apply was of this very lock and variant, passed, and its copies are still as they were."""
-        last = last_apply(self.area, self.target)
-        if last is None or (last.lock, last.variant, last.exit) != (self.lock.digest, self.variant, 0):
+        last = last_apply(self.area.records, self.target)
+        if last is None or (last.lock, last.variant, last.exit) != (self.digest, self.variant, 0):
             return False
         if any(True for _ in differences(self.queue, self.lock)) or self.installed.drift():
             return False
@@ -167,7 +172,9 @@ class _Job:
         for problem in stale:
             yield Step(problem.where, State.EDITED, problem.what, "queue", hint=problem.hint)
         if not stale:
-            yield Step("lock", State.PASSED, f"{self.lock.digest[:12]} agrees with every file of the queue", "queue")
+            yield Step("lock", State.PASSED, f"{self.digest[:12]} agrees with every file of the queue", "queue")
+            from patchq.transfer.receive import keep_queue  # reads bundles: not where nothing is to be done
+
             keep_queue(self.lock, self.area, partial(_read_locked, self.queue))
 
     def _applies(self) -> Iterator[Step]:

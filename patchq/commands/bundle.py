@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from patchq.bundle import Following, build, place_bundle, read_old_lock, write_tar
 from patchq.commands.place import Place
-from patchq.errors import Invalid, Refused
+from patchq.document import read_regular
+from patchq.errors import Invalid, PatchqError, Refused
+from patchq.exclusive import room_in
 from patchq.importing.model import slug
 from patchq.lock import Lock, differences, load_lock
-from patchq.manifest import Manifest
+from patchq.queue.load import Queue
 from patchq.queue.selection import selections
 from patchq.rebase.candidate import find_candidates
 from patchq.report import Report, State, Step
 from patchq.store import require_git
+from patchq.transfer.bundle import Following, build, place_bundle, read_old_lock, write_tar
+from patchq.transfer.manifest import MANIFEST, SIGNATURE, Manifest
+from patchq.transfer.signature import MAX_SIGNATURE, Signers, check_made, check_signature, refuse_no_key
+from patchq.transfer.signature import sign as sign_manifest
 
 OLDEST_GIT = (2, 38)
 
@@ -30,12 +33,16 @@ def bundle(
     history: bool = False,
     tar: bool = False,
     rebase_to: Sequence[str] = (),
+    sign: Path | None = None,
     sources: dict[str, str] | None = None,
 ) -> Report:
     """Build the bundle of a target beside its place and move it there; raises `Refused` for a stale lock.
 
-    `rebase_to` names baselines that it carries besides, so that a series can move to them without a network.
+    `rebase_to` names baselines that it carries besides, so that a series can move to them without a network; `sign`
+    is the key that signs its manifest.
     """
+    if sign:
+        refuse_no_key(sign)
     require_git(OLDEST_GIT, "bundle")
     queue = place.queue
     queue.target(target)
@@ -48,14 +55,12 @@ def bundle(
     folder = (
         out or place.root.parent / "bundles" / _name(queue.settings.name, target, lock, old, rebase_to)
     ).absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    room = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-    try:
+    with room_in(folder.parent) as room:
         manifest = build(queue, lock, target, place.store, room, since=old, history=history, following=following)
-        is_new = place_bundle(room, folder)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
+        signature = sign_manifest(manifest.to_bytes(), sign) if sign else None
+        is_new = place_bundle(room, folder, signature)
     steps = [_summary(folder, is_new)]
+    steps += _origin(queue, target, manifest, folder)
     steps += [_carried(folder, path) for path in _paths(manifest)]
     if manifest.requires:
         steps.append(Step("requires", State.NOTE, f"the receiver has lock {manifest.requires.lock[:12]}"))
@@ -103,6 +108,38 @@ def _following(place: Place, target: str, names: Sequence[str], given: dict[str,
                     yield Following(upstream.name, "", links[path], module.commit)
         if not found:
             raise Invalid(f"no upstream of {target} has {name!r}", hint="a tag, a branch or a full id")
+
+
+def _origin(queue: Queue, target: str, manifest: Manifest, folder: Path) -> Iterator[Step]:
+    """What a receiver can tell of where the bundle comes from, and of its age."""
+    path = queue.target(target).allowed_signers
+    signers = Signers(queue.files[path], f"the queue's {path}") if path else None
+    signature = folder / SIGNATURE
+    if signature.exists():
+        yield from _signature(manifest, signature, signers)
+    elif signers:
+        yield Step("signature", State.WARNING, f"none, and {signers.where} asks for one", hint="say --sign KEY")
+    if manifest.ancestry is None:
+        yield Step("age", State.NOTE, "the queue is in no git repository: no host can tell whether the bundle is older")
+    elif not manifest.ancestry.whole:
+        yield Step("age", State.NOTE, "not all of the queue's git history is here, or too much of it: a host may not"
+                   " know an older bundle for one")  # fmt: skip
+
+
+def _signature(manifest: Manifest, path: Path, signers: Signers | None) -> Iterator[Step]:
+    """What the signature that is there is worth: it may have been there before."""
+    try:
+        data = read_regular(path, MAX_SIGNATURE)
+        found = check_made(manifest.to_bytes(), data, MANIFEST, SIGNATURE)
+    except PatchqError as error:
+        yield Step("signature", State.WARNING, str(error), hint="a host that asks for one will refuse it: --sign KEY")
+        return
+    yield Step("signature", State.PASSED, f"{SIGNATURE}, with {found.key}")
+    try:
+        if signers:
+            check_signature(manifest.to_bytes(), data, signers, MANIFEST, SIGNATURE)
+    except PatchqError as error:
+        yield Step("allowed_signers", State.WARNING, str(error), hint="a host that has this list will refuse it")
 
 
 def _name(queue: str, target: str, lock: Lock, old: Lock | None, rebase_to: Sequence[str]) -> str:

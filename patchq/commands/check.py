@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from patchq.commands.place import Place
-from patchq.conditions import broken
 from patchq.engine import Base, Engine, Placed
-from patchq.errors import PatchqError, Refused
-from patchq.explain import patch_step
+from patchq.engine.conditions import broken
+from patchq.engine.explain import patch_step
+from patchq.errors import Invalid, PatchqError, Refused
 from patchq.lock import differences, load_lock
 from patchq.queue.lint import lint, unsatisfied
 from patchq.queue.selection import Selection, selections
@@ -21,8 +21,10 @@ def check(place: Place, targets: Sequence[str] = (), sources: dict[str, str] | N
     names = [name for name in queue.targets if not targets or name in targets]
     for name in targets:
         queue.target(name)
-    steps = list(lint(queue))
+    steps = [*place.assumed(), *lint(queue)]
     known = place.sources(sources)
+    if refused := list(known.refused(queue.upstreams.values())):
+        raise Invalid(refused)
     with Engine.on(place.store) as engine:
         for selection in selections(queue, names):
             try:

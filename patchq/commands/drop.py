@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from patchq.authoring.edited import Decide
+from patchq.authoring.refresh import orphans, reordered
 from patchq.commands.aftermath import aftermath, changed
 from patchq.commands.edit import authored
 from patchq.commands.place import Place
-from patchq.edited import Decide
 from patchq.engine import Engine
 from patchq.errors import Refused
 from patchq.queue.find import find_patch
 from patchq.queuejournal import write_queue
-from patchq.refresh import orphans, reordered
 from patchq.report import Report, State, Step
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from patchq.authoring.editcopy import Agreement, EditCopy, EditState, KnownPatch, create, is_copy, refuse_if_missing
 from patchq.commands.place import Place
 from patchq.document import sync_folder, write_atomic
-from patchq.editcopy import Agreement, EditCopy, EditState, KnownPatch, create, is_copy, refuse_if_missing
 from patchq.engine import Base, Engine, Placed
 from patchq.errors import DoesNotApply, Invalid, Problem, Refused
+from patchq.exclusive import room_in
 from patchq.lock import differences, load_lock
 from patchq.queue.load import load_queue
 from patchq.queue.selection import Selection, select
@@ -67,16 +67,12 @@ def authored(place: Place) -> Place:
             True for _ in differences(known, load_lock(known))
         ):
             return Place(root, place.home)
-    place.authoring.mkdir(parents=True, exist_ok=True)
-    room = Path(tempfile.mkdtemp(prefix=".new-", dir=place.authoring))
-    try:
+    with room_in(place.authoring) as room:
         shutil.copytree(place.root, room / "series")
         if root.exists():
             root.rename(room / "old")
         (room / "series").rename(root)
         sync_folder(place.authoring)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
     return Place(root, place.home)
 
 
@@ -131,6 +127,8 @@ def _reopen(copy: EditCopy, selection: Selection, base: Base, agreed: Agreement,
         return Step(name, State.UNCHANGED, "is there, as new as the queue", group)
     changed, _ = copy.dirty()
     tip = copy.tip()
+    if changed and tip == copy.state.agreed.tip and copy.holds(agreed.tip):
+        changed = []  # it was being brought up to the queue when that was interrupted
     if changed or tip != copy.state.agreed.tip or state.base != base.commit:
         what = f"{len(changed)} files with uncommitted changes" if changed else "commits that were not refreshed"
         if state.base != base.commit:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
 
-from patchq.bundle import read_old_lock
 from patchq.commands.edit import authored
 from patchq.commands.place import Place
-from patchq.document import nearest, write_atomic
+from patchq.document import nearest, write_atomic, write_file
 from patchq.errors import DoesNotApply, Invalid, Problem, Refused
-from patchq.interchange import git_am_files, quilt_files
+from patchq.exclusive import room_in
 from patchq.lock import differences, load_lock
-from patchq.outgoing import ChangedFile, outgoing
 from patchq.queue.load import QueuedPatch
 from patchq.queue.selection import selections
 from patchq.queuejournal import LOCK_NAME
 from patchq.report import Report, State, Step
+from patchq.transfer.bundle import read_old_lock
+from patchq.transfer.interchange import git_am_files, quilt_files
+from patchq.transfer.outgoing import ChangedFile, outgoing
 
 FORMS = {"quilt": quilt_files, "git-am": git_am_files}
 
@@ -37,22 +36,16 @@ def export(place: Place, target: str, variant: str | None, form: str, out: Path)
     malformed = [problem for selection in found for queued in selection.chosen for problem in queued.problems]
     if malformed:
         raise DoesNotApply(malformed)
-    out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    room = Path(tempfile.mkdtemp(prefix=".new-", dir=out.absolute().parent))
     steps = []
-    try:
+    with room_in(out.absolute().parent) as room:
         for selection in found:
             files = FORMS[form]([_whole(queued) for queued in selection.chosen])
             for path, data in files.items():
-                place_at = room / selection.upstream.name / path
-                place_at.parent.mkdir(parents=True, exist_ok=True)
-                place_at.write_bytes(data)
+                write_file(room / selection.upstream.name / path, data)
             summary = f"{len(selection.chosen)} patches on {selection.form} {selection.upstream.baseline.version}"
             steps.append(Step(selection.upstream.name, State.PASSED, summary))
         room.chmod(0o755)
         room.rename(out)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
     return Report("export", tuple(steps), {"path": str(out), "format": form})
 
 

@@ -51,8 +51,9 @@ def _step(upstream: str, path: str, touching: list[tuple[QueuedPatch, Change]]) 
 
 
 def _what(change: Change, path: str) -> str:
-    if change.kind == "rename":
-        return f"renamed to {change.new}" if path == change.old else f"renamed from {change.old}"
+    if change.kind in ("rename", "copy"):
+        done = "renamed" if change.kind == "rename" else "copied"
+        return f"{done} to {change.new}" if path == change.old else f"{done} from {change.old}"
     if change.binary:
         return f"{change.kind}, binary"
     if change.kind == "mode":

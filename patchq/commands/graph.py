@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from patchq.authoring.relations import Need, trace
 from patchq.commands.place import Place
 from patchq.document import nearest
 from patchq.engine import Engine
@@ -11,7 +12,6 @@ from patchq.errors import Invalid
 from patchq.queue.baseline import BaselineForm
 from patchq.queue.load import Queue, QueuedPatch, Upstream
 from patchq.queue.selection import selections
-from patchq.relations import Need, trace
 from patchq.report import Report, State, Step
 
 FORMS = ("text", "mermaid")

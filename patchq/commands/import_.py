@@ -17,13 +17,14 @@ from patchq.importing.desk import Desk, Wanted
 from patchq.importing.foreign import read_foreign_series, series_in
 from patchq.importing.mails import split_file
 from patchq.importing.upstream import baseline_text
+from patchq.location import local_path
 from patchq.lock import load_lock
-from patchq.outgoing import MAX_BYTES, is_outgoing, parse_outgoing
 from patchq.queue.load import MAX_PATCH
 from patchq.queue.selection import selections
 from patchq.queuejournal import LOCK_NAME, write_queue
 from patchq.report import Report, State, Step
 from patchq.series import LAYERS
+from patchq.transfer.outgoing import MAX_BYTES, is_outgoing, parse_outgoing
 
 
 def import_(place: Place, what: str, wanted: Wanted, sources: dict[str, str] | None = None) -> Report:
@@ -33,7 +34,7 @@ def import_(place: Place, what: str, wanted: Wanted, sources: dict[str, str] | N
     """
     if wanted.layer and wanted.layer not in LAYERS:
         raise Invalid(f"there is no layer {wanted.layer!r}", hint=nearest(wanted.layer, list(LAYERS)))
-    path = Path(what).expanduser().absolute()
+    path = local_path(what).absolute()
     if path.is_file() and is_outgoing(path):
         return bring_home(place, path, sources)
     place = authored(place)

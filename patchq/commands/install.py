@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from patchq.commands.place import Place, remember_area
+from patchq.commands.place import Place
 from patchq.commands.sinks import protected
 from patchq.document import sha256_file
 from patchq.environment import environment_name, launch_of
 from patchq.errors import Prevented, Refused
-from patchq.index import Pin, fetch
-from patchq.install import Result, install_wheels, layout_of
-from patchq.launch import Launch
-from patchq.lease import refuse_in_use
+from patchq.evidence.record import Evidence, next_stamp, record_folders, write_record
+from patchq.index import Pin
+from patchq.index.download import fetch
+from patchq.installed.install import Result, install_wheels, layout_of
+from patchq.installed.undo import newest, restore, roll_back_all, unfinished
 from patchq.lock import Lock, load_lock
+from patchq.machine.launch import Launch
+from patchq.machine.lease import await_end, refuse_in_use
 from patchq.queue.target import Environment
-from patchq.record import Evidence, write_record
 from patchq.report import Report, State, Step
-from patchq.undo import newest_kept, put_back, roll_back
-from patchq.workarea import WorkArea
+from patchq.workarea import WorkArea, remember_area
 
 
-def install(place: Place, target: str, env: str | None = None, *, wait: float = 0) -> Report:
+def install(
+    place: Place, target: str, env: str | None = None, *, wait: float = 0, before: Sequence[Step] = ()
+) -> Report:
     """Install the locked wheels of an environment without dependencies and without an index.
 
     Where a protected distribution changes in any file, all is put back. Raises `Refused` where a wheel is itself
@@ -34,8 +37,9 @@ def install(place: Place, target: str, env: str | None = None, *, wait: float = 
     """
     name = environment_name(place.queue, target, env)
     area, lock = place.area(target), load_lock(place.queue)
+    await_end(area, target, name, wait=wait)
     with area.locked("install", wait):
-        steps = [Step("interrupted", State.NOTE, line) for line in roll_back_all(area)]
+        steps = [*before, *(Step("interrupted", State.NOTE, line) for line in roll_back_all(area))]
         refuse_in_use(area, target, name)
         locked = lock.wheels.get(f"{target}/{name}")
         if locked is None:
@@ -53,22 +57,24 @@ def undo_folder(area: WorkArea, target: str, env: str) -> Path:
     return area.root / "installs" / f"{target}-{env}"
 
 
-def roll_back_all(area: WorkArea) -> list[str]:
-    """Put back every install that was cut short; one line for each."""
-    folder = area.root / "installs"
-    return [line for part in sorted(folder.glob("*")) for line in roll_back(part)]
+def cut_short(area: WorkArea, target: str, env: str) -> Iterator[Step]:
+    """A failed step where an install into an environment was cut short: its files may be of two states."""
+    if unfinished(undo_folder(area, target, env)):
+        yield Step("install", State.FAILED, f"into {env} was cut short: its files may be partly old and partly new",
+                   f"environment {env}", hint="patchq install, apply or revert puts back what it was")  # fmt: skip
 
 
 def last_install(area: WorkArea, target: str) -> Path | None:
-    """The way back of the target's newest install that was not taken back."""
+    """The way back of the target's newest install that was not taken back, or not to the end."""
     parts = sorted((area.root / "installs").glob(f"{target}-*"))
-    kept = [found for part in parts if (found := newest_kept(part))]
-    return max(kept, key=lambda path: path.name, default=None)
+    begun = [found for part in parts if (found := newest(part))]
+    return max(begun, key=lambda path: path.name, default=None)
 
 
 def take_back_install(journal: Path) -> Step:
-    """Take an install back; raises `Refused` where somebody has changed its files since."""
-    files = put_back(journal)
+    """Take an install back; the journal stays, until a record says so. Raises `Refused` where somebody has changed its
+    files since."""
+    files = restore(journal)
     return Step(
         f"install {journal.parent.name}", State.PASSED, f"{len(files)} files put back", "environment", files[:20]
     )
@@ -85,6 +91,7 @@ class _Job:
     lock: Lock
     pins: tuple[Pin, ...]
     evidence: Evidence = field(default_factory=Evidence)
+    absent: list[str] = field(default_factory=list)  # of what is protected, what is not installed
 
     @property
     def environment(self) -> Environment:
@@ -103,9 +110,9 @@ class _Job:
         layout = layout_of(launch, [*(pin.name for pin in self.pins), *self.environment.protected])
         there = [pin for pin in self.pins if layout.version(pin.name) == pin.version]
         steps = [Step(pin.name, State.UNCHANGED, f"{pin.version} is installed", self.group) for pin in there]
-        absent = [name for name in self.environment.protected if layout.version(canonicalize_name(name)) is None]
+        self.absent += [name for name in self.environment.protected if layout.version(canonicalize_name(name)) is None]
         steps += [Step(name, State.NOTE, "is protected, and not installed: nothing is proved", self.group)
-                  for name in absent]  # fmt: skip
+                  for name in self.absent]  # fmt: skip
         todo = [pin for pin in self.pins if pin not in there]
         if not todo:
             return steps
@@ -114,8 +121,9 @@ class _Job:
         return [*steps, *folders.unchanged(self.evidence)]
 
     def _installed(self, launch: Launch, wheels: dict[Pin, Path]) -> Iterator[Step]:
-        stamp = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}"
-        journal = undo_folder(self.area, self.target, self.env) / stamp
+        folder = undo_folder(self.area, self.target, self.env)
+        taken = (path.name for path in (*record_folders(self.area.records), *folder.glob("*")))
+        journal = folder / next_stamp(datetime.now(timezone.utc), taken)
         result = install_wheels(launch, list(wheels.values()), self.environment.protected, journal)
         self.evidence.logs[f"pip-{self.env}.txt"] = result.pip.text + result.pip.error_text + "\n"
         self.evidence.facts |= {"wheels": [str(pin) for pin in wheels], "pip": list(result.pip.argv[4:])}
@@ -124,12 +132,15 @@ class _Job:
             what = f"{pin.version} from {pin.filename}" if result.ok else f"{pin.version} was not installed"
             yield Step(pin.name, state, what, self.group)
         if not result.pip.ok:
-            said = tuple(result.pip.error_text.splitlines()[-5:])
-            yield Step("pip", State.FAILED, f"exit status {result.pip.code}", self.group, said)
+            state, said = State.PREVENTED if result.prevented else State.FAILED, result.pip.error_text.splitlines()[-5:]
+            yield Step("pip", state, result.prevented or f"exit status {result.pip.code}", self.group, tuple(said))
+        for name in result.absent:
+            what = "pip ended well, and the environment does not have it"
+            yield Step("pip", State.FAILED, f"{name}: {what}", self.group, hint="does a pip.conf lead it elsewhere?")
         yield from self._guarded(result)
 
     def _guarded(self, result: Result) -> Iterator[Step]:
-        for name in self.environment.protected:
+        for name in (name for name in self.environment.protected if name not in self.absent):
             files = result.changed.get(canonicalize_name(name), ())
             if files:
                 what = f"was changed in {len(files)} files, the first is {files[0]}"

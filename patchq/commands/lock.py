@@ -9,7 +9,7 @@ from patchq.commands.place import Place
 from patchq.engine import Engine
 from patchq.errors import Invalid, Problem, Refused
 from patchq.index import Platform
-from patchq.index import resolve as resolve_wheels
+from patchq.index.resolve import resolve as resolve_wheels
 from patchq.lock import (
     Lock,
     LockedWheels,
@@ -51,7 +51,7 @@ def lock(place: Place, *, check: bool = False, sources: dict[str, str] | None = 
     with Engine.on(place.store) as engine:
         resolved = resolve(queue, engine, place.sources(sources), before)
     if check:
-        steps = (*_compare(queue, before, resolved.selections), *_kept(resolved, State.NOT_RUN))
+        steps = (*place.assumed(), *_compare(queue, before, resolved.selections), *_kept(resolved, State.NOT_RUN))
         return Report("lock", steps)
     now = Lock(
         queue=queue.settings.name,
@@ -65,7 +65,7 @@ def lock(place: Place, *, check: bool = False, sources: dict[str, str] | None = 
         save_lock(queue, now)
     state = State.UNCHANGED if unchanged else State.PASSED
     summary = f"{len(now.selections)} selections, {len(now.files)} files, {now.digest[:12]}"
-    steps = (Step("lock", state, summary), *_changes(before, now), *_kept(resolved, State.NOTE))
+    steps = (*place.assumed(), Step("lock", state, summary), *_changes(before, now), *_kept(resolved, State.NOTE))
     return Report("lock", steps, {"path": str(lock_path(queue)), "digest": now.digest})
 
 

@@ -6,15 +6,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from patchq.authoring.editcopy import EditCopy, person
+from patchq.authoring.newheader import new_header
+from patchq.authoring.portion import Piece, Portion
 from patchq.commands.aftermath import changed
 from patchq.commands.edit import authored
 from patchq.commands.place import Place
-from patchq.editcopy import EditCopy, person
 from patchq.engine import Engine
 from patchq.errors import Invalid, Refused
-from patchq.newheader import new_header
 from patchq.patch import TRAILER
-from patchq.portion import Piece, Portion
 from patchq.queuejournal import write_queue
 from patchq.report import Report, State, Step
 from patchq.series import Series, SeriesEntry, parse_series
@@ -70,8 +70,9 @@ def new_in_copy(
     new_files = [path for path in untracked if path in {piece.change.new for piece in taken}]
     kept = copy.work_tree(untracked=new_files)
     copy.receive(commit)
-    copy.move(commit, tip, "new")
+    # The index first: with it alone every change is still uncommitted, with the branch alone new files would look gone.
     copy.set_index(kept)
+    copy.move(commit, tip, "new")
     what = f"commit {commit[:12]} of {len(taken)} changes; {len(portion.pieces) - len(taken)} stay uncommitted"
     step = Step(title, State.PASSED, what, hint="refresh writes it into the queue")
     return Report("new", (step,), {"copy": str(folder), "patch": title, "commit": commit})

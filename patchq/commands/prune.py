@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from patchq.commands.place import Place
-from patchq.lease import leases
-from patchq.record import list_records
+from patchq.evidence.inforce import last_apply
+from patchq.evidence.record import list_records
+from patchq.exclusive import dead_rooms
+from patchq.machine.lease import leases
 from patchq.report import Report, State, Step
 from patchq.workarea import WorkArea
 from patchq.workcopy import current
+
+_DOOMED = ".new-pruned-"
 
 
 def prune(place: Place, target: str, *, keep: int = 2, dry_run: bool = False, wait: float = 0) -> Report:
@@ -50,10 +55,25 @@ def _old(area: WorkArea, place: Place, kept: dict[str, set[str]]) -> Iterator[tu
                 yield path, f"work copy of {name}"
         for path in sorted((folder / "failed").glob("*")):
             yield path, f"failed copy of {name}"
-    used = {record.lock for record in list_records(area.records) if _is_kept(record.facts, kept)}
+        yield from _half_gone(folder)
+    records = list_records(area.records)
+    used = {record.lock for record in records if _is_kept(record.facts, kept)}
+    used |= {last.lock for target in {record.target for record in records}
+             if (last := last_apply(area.records, target))}  # fmt: skip
     for path in sorted((area.root / "queue").glob("*")):
         if path.name not in used and place.root.parent != path:
             yield path, "queue of no copy that is left"
+    yield from _half_gone(area.queues)
+    for folder in (area.records, area.queues):
+        for path in dead_rooms(folder):
+            if not path.name.startswith(_DOOMED):
+                yield path, "left by a call that was killed"
+
+
+def _half_gone(folder: Path) -> Iterator[tuple[Path, str]]:
+    """What a prune that was killed had begun to remove."""
+    for path in sorted(folder.glob(f"{_DOOMED}*")):
+        yield path, "left by a prune that was killed"
 
 
 def _is_kept(facts: dict[str, object], kept: dict[str, set[str]]) -> bool:
@@ -64,7 +84,10 @@ def _is_kept(facts: dict[str, object], kept: dict[str, set[str]]) -> bool:
 def _gone(path: Path, what: str, dry_run: bool) -> Step:
     if not dry_run:
         # By a rename first, so that a half-removed copy is never taken for a whole one.
-        doomed = path.with_name(f".new-pruned-{path.name}")
-        path.rename(doomed)
-        shutil.rmtree(doomed)
+        doomed = path if path.name.startswith(_DOOMED) else path.with_name(f"{_DOOMED}{path.name}")
+        if doomed != path:
+            path.rename(doomed)
+        while doomed.exists():
+            with suppress(FileNotFoundError):  # a verb that makes a room there removes it at the same time
+                shutil.rmtree(doomed)
     return Step(str(path), State.NOTE, f"{what}: {'would go' if dry_run else 'removed'}")

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from patchq.audit import Subject, subject_of
-from patchq.commands.install import undo_folder
-from patchq.commands.place import Place, last_apply
+from patchq.commands.install import cut_short
+from patchq.commands.place import Place
 from patchq.environment import environment_name, launch_of
 from patchq.errors import Refused
-from patchq.launch import Launch
+from patchq.evidence.inforce import last_apply
+from patchq.evidence.record import Evidence, Record
 from patchq.lock import Lock, LockedSelection, load_lock
+from patchq.machine.launch import Launch
 from patchq.queue.host import Host
 from patchq.queue.target import Environment
-from patchq.record import Evidence, Record
-from patchq.undo import unfinished
+from patchq.store import Store
 from patchq.workarea import WorkArea
-from patchq.workcopy import current
+from patchq.workcopy import current, strangers
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,12 @@ def ready(place: Place, target: str, env: str | None, variant: str | None = None
     Raises `Refused` where that apply failed, was of another lock or variant, or its copy is not there, or an
     install into the environment was cut short.
     """
-    queue, area = place.queue, place.area(target)
+    queue = place.queue
     name = environment_name(queue, target, env)
-    if unfinished(undo_folder(area, target, name)):
-        hint = "patchq install, apply or revert puts back what it was"
-        raise Refused(f"an install into {name} was cut short", where=str(area.root), hint=hint)
-    applied = last_apply(area, target)
+    area = place.area(target)
+    for step in cut_short(area, target, name):
+        raise Refused(f"an install {step.summary}", where=str(area.root), hint=step.hint)
+    applied = last_apply(area.records, target)
     if applied is None or applied.exit not in (0, 4):
         raise Refused(f"nothing was applied for {target} on this host, or the apply failed", where=str(area.root))
     variant = queue.variant_name(variant) or applied.variant
@@ -86,4 +88,17 @@ def _copies(place: Place, target: str, env: str, locked: dict[str, LockedSelecti
             if now != locked[upstream].commit or not area.copy(upstream, now).is_dir():
                 raise Refused(f"the work copy of {upstream} is not the one that was applied", hint="run: patchq apply")
             copies[upstream] = area.copy(upstream, now)
+    refuse_strangers(place, locked, area, copies)
     return copies
+
+
+def refuse_strangers(
+    place: Place, locked: dict[str, LockedSelection], area: WorkArea, copies: Mapping[str, Path]
+) -> None:
+    """Raise `Refused` where starting an interpreter would run what somebody put into a work copy."""
+    store = Store(area.store)
+    for upstream, folder in copies.items():
+        root = place.queue.upstream(upstream).baseline.root
+        if found := strangers(store, folder, locked[upstream].commit, root):
+            what = f"holds {', '.join(found)}, which Python would run when it starts"
+            raise Refused(what, where=str(folder), hint="remove it, or move the copy away and run: patchq apply")

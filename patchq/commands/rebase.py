@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
+from patchq.authoring.merging import OLDEST_GIT, Merged
+from patchq.authoring.newdiff import make_diff
 from patchq.commands.aftermath import aftermath, changed
 from patchq.commands.edit import authored
 from patchq.commands.place import Place
+from patchq.document import sha256
 from patchq.engine import Engine
 from patchq.errors import Invalid, Problem, Refused
-from patchq.merging import OLDEST_GIT, Merged
-from patchq.newdiff import make_diff
 from patchq.queue.load import QueuedPatch
 from patchq.queuejournal import write_queue
 from patchq.rebase.candidate import Candidate, find_candidates
@@ -46,6 +47,7 @@ def rebase(
     place = authored(place)
     desk = Desk(place.root, name)
     place.queue.upstream(name)
+    desk.settle(place.queue.digests)
     if desk.load():
         raise Refused(f"a rebase of {name} is under way", where=str(desk.copy), hint="--continue, --skip or --abort")
     if alias and alias in place.queue.upstreams:
@@ -57,7 +59,13 @@ def rebase(
 def go_on(place: Place, name: str, *, yes: bool = False, sources: dict[str, str] | None = None) -> Report:
     """Take what lies in the scratch copy for the patch at which the rebase stopped, and go on."""
     place = authored(place)
-    desk, session, stopped = _under_way(place, name)
+    desk = Desk(place.root, name)
+    if desk.settle(place.queue.digests):
+        return Report("rebase", (Step(name, State.PASSED, "was interrupted when the queue was written; it is done"),))
+    session = _under_way(place, desk)
+    stopped = session.stopped
+    if stopped is None:
+        return _go_on(place, desk, session, yes, sources)
     store = place.store
     tree = desk.resolved(store, stopped)
     diff = make_diff(store, stopped.ours, tree)
@@ -72,31 +80,38 @@ def go_on(place: Place, name: str, *, yes: bool = False, sources: dict[str, str]
 def skip(place: Place, name: str, *, yes: bool = False, sources: dict[str, str] | None = None) -> Report:
     """Leave the patch at which the rebase stopped out of the moved series, and go on."""
     place = authored(place)
-    desk, session, stopped = _under_way(place, name)
+    desk = Desk(place.root, name)
+    session = _under_way(place, desk)
+    stopped = session.stopped
+    if stopped is None:
+        raise Refused("was interrupted, and has stopped at no patch", where=name, hint="--continue goes on")
     decided = Decided(name=stopped.name, fate=stopped.fate, left_out=True)
     return _go_on(place, desk, session.with_decision(decided), yes, sources)
 
 
 def abort(place: Place, name: str) -> Report:
     """Give the rebase up; the queue is as it was."""
-    desk = Desk(authored(place).root, name)
+    place = authored(place)
+    desk = Desk(place.root, name)
+    if desk.settle(place.queue.digests):
+        raise Refused(f"the rebase of {name} was done when it was interrupted: the queue is written")
     if desk.load() is None:
         raise Refused(f"no rebase of {name} is under way")
     desk.clear()
     return Report("rebase", (Step(name, State.PASSED, "given up; the queue is as it was"),))
 
 
-def _under_way(place: Place, name: str) -> tuple[Desk, Session, Stopped]:
-    desk = Desk(place.root, name)
+def _under_way(place: Place, desk: Desk) -> Session:
     session = desk.load()
-    if session is None or session.stopped is None:
-        raise Refused(f"no rebase of {name} is under way", hint=f"begin one: patchq rebase {name} --to REF")
+    if session is None:
+        hint = f"begin one: patchq rebase {desk.upstream} --to REF"
+        raise Refused(f"no rebase of {desk.upstream} is under way", hint=hint)
     now, seen = place.queue.digests, session.seen
     moved = [path for path in sorted({*now, *seen}) if now.get(path) != seen.get(path)]
     if moved:
         what, hint = "was changed since the rebase began", "--abort, and begin again"
         raise Refused([Problem(what, path, hint) for path in moved])
-    return desk, session, session.stopped
+    return session
 
 
 def _go_on(place: Place, desk: Desk, session: Session, yes: bool, given: dict[str, str] | None) -> Report:
@@ -104,6 +119,7 @@ def _go_on(place: Place, desk: Desk, session: Session, yes: bool, given: dict[st
     upstream, sources = place.queue.upstream(session.upstream), place.sources(given)
     found = find_candidates(sources, upstream, session.to)
     candidate = found[0]
+    session = _pinned(session, found)
     with Engine.on(place.store) as engine:
         way = way_to(place.queue, engine, sources, upstream, candidate.base, candidate.form)
         known = {decided.name: decided for decided in session.decided}
@@ -117,6 +133,15 @@ def _go_on(place: Place, desk: Desk, session: Session, yes: bool, given: dict[st
                 return _stop(place, desk, session, way, candidate, queued, result, sources)
             session = session.with_decision(_decided(queued, result, left_out=has_it))
         return _finish(place, desk, session, engine, way, found, sources)
+
+
+def _pinned(session: Session, found: list[Candidate]) -> Session:
+    """The session, tied to the commits that its name has now; raises `Refused` where it had others before."""
+    commits = {candidate.form: candidate.base.commit for candidate in found}
+    if session.commits and session.commits != commits:
+        what = f"{session.to} is another commit than when the rebase began"
+        raise Refused(what, where=session.upstream, hint="--abort, and begin again")
+    return session.model_copy(update={"commits": commits})
 
 
 def _taken(way: Way, queued: QueuedPatch, decided: Decided, session: Session) -> Session:
@@ -147,7 +172,9 @@ def _stop(
     result: Carried,
     sources: Sources,
 ) -> Report:
-    """Put what a person has to decide into the scratch copy."""
+    """Put what a person has to decide into the scratch copy. What was decided before is noted first: the copy in which
+    it was decided is about to go."""
+    desk.save(session)
     ours = way.ours(queued.name)
     shown = desk.show(place.store, candidate, ours, result.merged or Merged(ours), queued.entry.name)
     conflicts = result.merged.conflicts if result.merged else ()
@@ -195,6 +222,8 @@ def _finish(
     if not any(session.alias in target.upstreams for target in queue.targets.values()):
         hint = "name it in series/targets/*.yaml, and its research patches in series/variants/*.yaml"
         steps.append(Step(session.alias, State.NOTE, "no target uses it yet", "queue", hint=hint))
+    files = {path: None if data is None else sha256(data) for path, data in changes.items()}
+    desk.save(session.model_copy(update={"written": files}))
     written = write_queue(place.root, changes, seen=session.seen)
     desk.clear()
     baseline = queue.upstream(session.alias).baseline

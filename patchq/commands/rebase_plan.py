@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from patchq.authoring.merging import OLDEST_GIT
 from patchq.commands.place import Place
 from patchq.engine import Engine
-from patchq.merging import OLDEST_GIT
 from patchq.queue.load import QueuedPatch, Upstream
 from patchq.rebase.candidate import Candidate, find_candidates
 from patchq.rebase.carry import Carried, Fate

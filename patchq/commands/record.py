@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from patchq.commands.place import Place
-from patchq.document import read_regular, sha256
+from patchq.document import read_regular, sha256, write_file
 from patchq.errors import Invalid, Refused
-from patchq.manifest import write_sums
-from patchq.mask import mask
-from patchq.record import (
+from patchq.evidence.diff import COLUMNS, compare
+from patchq.evidence.page import cause, page
+from patchq.evidence.record import (
     Evidence,
     attachments_of,
     find_record,
     list_records,
     open_record,
     read_record,
+    reading_record,
     record_folders,
     write_record,
 )
-from patchq.recorddiff import COLUMNS, compare
-from patchq.recordpage import cause, page
+from patchq.exclusive import room_in
+from patchq.mask import mask
 from patchq.report import Report, State, Step
+from patchq.transfer.manifest import write_sums
 
 MAX_ATTACHMENT = 64 << 20
 # What a log keeps of its beginning and of its end when it is carried out, in bytes.
@@ -56,17 +57,8 @@ def show(place: Place, target: str, identity: str) -> Report:
     records = place.area(target).records
     folder = find_record(records, identity)
     record = read_record(folder)
-    steps = tuple(
-        Step(
-            step["name"],
-            State.NOTE,
-            f"{step['state']}  {step.get('summary', '')}".rstrip(),
-            step.get("group", ""),
-            tuple(step.get("detail", ())),
-            step.get("hint", ""),
-        )
-        for step in record.steps
-    )
+    with reading_record(folder):
+        steps = tuple(map(_told, record.steps))
     head = Step(
         record.id,
         State.PASSED,
@@ -79,6 +71,13 @@ def show(place: Place, target: str, identity: str) -> Report:
     ]
     data = {"path": str(folder), "record": record.model_dump(by_alias=True, mode="json")}
     return Report("record", (head, *steps, *attached), data)
+
+
+def _told(step: dict[str, Any]) -> Step:
+    """A step of a record, as one of this report."""
+    summary = f"{step['state']}  {step.get('summary', '')}".rstrip()
+    detail = tuple(map(str, step.get("detail", ())))
+    return Step(str(step["name"]), State.NOTE, summary, str(step.get("group", "")), detail, str(step.get("hint", "")))
 
 
 def attach(place: Place, target: str, file: Path, kind: str, identity: str | None = None) -> Report:
@@ -128,23 +127,16 @@ def export(place: Place, target: str, out: Path, identity: str | None = None) ->
     records = place.area(target).records
     folder = open_record(records, identity) if identity else _newest(records, target)
     record = read_record(folder)
-    room = out.with_name(f".new-{out.name}")
-    shutil.rmtree(room, ignore_errors=True)
-    room.mkdir(parents=True)
-    try:
+    with reading_record(folder), room_in(out.absolute().parent) as room:
         notes = list(_carried(folder, records, record.id, room))
         attached = [path.relative_to(room).as_posix() for path in sorted((room / "attachments").glob("*"))]
-        (room / "RECORD.md").write_text(page(folder, record, attached), errors="backslashreplace")
+        step, error = cause(folder, record)
+        notes += [Step("first effective error", State.NOTE, f"{error['kind']}: {error['message']}")] if error else []
+        write_file(room / "RECORD.md", page(folder, record, attached).encode("utf-8", "backslashreplace"))
         write_sums(room)
         room.rename(out)
-    except BaseException:
-        shutil.rmtree(room, ignore_errors=True)
-        raise
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    step, error = cause(folder, record)
     steps = [Step(str(out), State.PASSED, f"{record.id}: RECORD.md and what it names, {size} bytes"), *notes]
-    if error:
-        steps.append(Step("first effective error", State.NOTE, f"{error['kind']}: {error['message']}"))
     return Report("record", tuple(steps), {"path": str(out), "bytes": size, "first_step": step, "first_error": error})
 
 
@@ -167,8 +159,7 @@ def _carried(folder: Path, records: Path, identity: str, room: Path) -> Iterator
         elif len(data) > MAX_CARRIED:
             yield Step(inner.as_posix(), State.NOTE, f"stays here: {len(data)} bytes, SHA-256 {sha256(data)}")
             continue
-        (room / inner).parent.mkdir(parents=True, exist_ok=True)
-        (room / inner).write_bytes(data)
+        write_file(room / inner, data)
 
 
 def _newest(records: Path, target: str) -> Path:

@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchq.authoring.editcopy import EditCopy, Pending
+from patchq.authoring.edited import Decide, Edit, fold, read_edits
+from patchq.authoring.refresh import Plan, Refresh
 from patchq.commands.aftermath import aftermath, changed
 from patchq.commands.edit import agreement, canonical
 from patchq.commands.place import Place
 from patchq.document import nearest, sha256
-from patchq.editcopy import EditCopy, Pending
-from patchq.edited import Decide, Edit, fold, read_edits
 from patchq.engine import Base, Engine, Placed
 from patchq.errors import Invalid, PatchqError, Problem, Refused
 from patchq.queue.load import Queue, load_queue
 from patchq.queue.selection import Selection, select
 from patchq.queuejournal import write_queue
-from patchq.refresh import Plan, Refresh
 from patchq.report import Report, State, Step
 from patchq.sources import Sources
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from patchq.commands.install import last_install, roll_back_all, take_back_install
-from patchq.commands.place import Place, applies_in_force
+from patchq.commands.install import last_install, take_back_install
+from patchq.commands.place import Place
 from patchq.commands.sinks import Installed
 from patchq.errors import Problem, Refused
+from patchq.evidence.inforce import applies_in_force
+from patchq.evidence.record import Evidence, Record, write_record
 from patchq.installed import roll_forward
-from patchq.lease import refuse_in_use
+from patchq.installed.undo import drop, roll_back_all
 from patchq.lock import load_lock
+from patchq.machine.lease import await_end, refuse_in_use
 from patchq.queue.host import Host
-from patchq.record import Evidence, Record, write_record
 from patchq.report import Report, State, Step
 from patchq.store import Store
 from patchq.workarea import WorkArea
@@ -28,16 +30,14 @@ def revert(place: Place, target: str, *, wait: float = 0) -> Report:
     while something was launched from it that still runs.
     """
     area = place.area(target)
-    in_force = applies_in_force(area, target)
-    applied = in_force[-1] if in_force else None
-    installed_last = last_install(area, target)
-    if installed_last and (applied is None or applied.id < installed_last.name):
-        return _revert_install(place, target, area, installed_last, wait)
-    if applied is None:
-        raise Refused(f"nothing was applied for {target} on this host", where=str(area.root))
-    before = in_force[-2] if len(in_force) > 1 else None
+    _last(area, target)
+    await_end(area, target, wait=wait)
     with area.locked("revert", wait):
         refuse_in_use(area, target)
+        applied, before, journal = _last(area, target)
+        if journal:
+            return _revert_install(place, target, area, journal)
+        assert applied
         _refuse_pruned(place, target, area, before)
         roll_forward(area.journals)
         roll_back_all(area)
@@ -50,6 +50,19 @@ def revert(place: Place, target: str, *, wait: float = 0) -> Report:
     return report
 
 
+def _last(area: WorkArea, target: str) -> tuple[Record | None, Record | None, Path | None]:
+    """The apply in force, the one before it, and the way back of an install that came after both; raises `Refused`
+    where there is nothing to take back."""
+    in_force = applies_in_force(area.records, target)
+    applied, before = [*reversed(in_force), None, None][:2]
+    journal = last_install(area, target)
+    if journal and (applied is None or applied.id < journal.name):
+        return applied, before, journal
+    if applied is None:
+        raise Refused(f"nothing was applied for {target} on this host", where=str(area.root))
+    return applied, before, None
+
+
 def _installed(area: WorkArea, target: str, applied: Record) -> Installed:
     """The installed selections of an apply, read from the queue that it left in the work area."""
     place = Place(area.queue(applied.lock) / "series", area)
@@ -57,13 +70,13 @@ def _installed(area: WorkArea, target: str, applied: Record) -> Installed:
     return Installed(place, target, locked, area, Store(area.store), Host.here(area.root))
 
 
-def _revert_install(place: Place, target: str, area: WorkArea, journal: Path, wait: float) -> Report:
-    with area.locked("revert", wait):
-        refuse_in_use(area, target)
-        roll_back_all(area)
-        report = Report("revert", (take_back_install(journal),), {"target": target, "work": str(area.root)})
-        lock = load_lock(place.queue).digest
-        write_record(area.records, report, Evidence(), target=target, variant=None, lock=lock)
+def _revert_install(place: Place, target: str, area: WorkArea, journal: Path) -> Report:
+    report = Report("revert", (take_back_install(journal),), {"target": target, "work": str(area.root)})
+    lock = load_lock(place.queue).digest
+    write_record(area.records, report, Evidence(), target=target, variant=None, lock=lock)
+    # Last, because it says what is to be taken back: the same words after a crash would go on to the apply before.
+    drop(journal)
+    roll_back_all(area)
     return report
 
 

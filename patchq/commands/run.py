@@ -15,12 +15,12 @@ from patchq.commands.place import Place
 from patchq.commands.ready import Ready, ready
 from patchq.commands.verify import verify
 from patchq.document import nearest
-from patchq.errors import Invalid
+from patchq.errors import Invalid, Refused
+from patchq.evidence.record import Evidence, write_record
+from patchq.exclusive import scratch
 from patchq.ladder.command import variables_of
-from patchq.lease import take
-from patchq.mask import mask, mask_variables
-from patchq.proof import scratch
-from patchq.record import Evidence, write_record
+from patchq.machine.lease import take
+from patchq.mask import mask_variables, mask_words
 from patchq.report import Report, State, Step
 
 _TOOLS = ("python", "torchrun", "ray", "llamafactory-cli", "deepspeed")
@@ -47,7 +47,7 @@ def run(
         variables = variables_of(now.launch, cwd=room)
     job = _Job(now, tuple(command) or (os.environ.get("SHELL", "bash"),), variables, tuple(accepted))
     steps = tuple(job.steps(verified))
-    data = {"target": target, "env": now.env, "variant": now.variant, "command": [mask(word) for word in job.command]}
+    data = {"target": target, "env": now.env, "variant": now.variant, "command": mask_words(job.command)}
     report = Report("run", steps, data)
     return job.started(report, wait) if report.exit_code == 0 else report
 
@@ -66,13 +66,15 @@ class _Job:
         yield from self._accepted([*self._applied(), *_concerned(verified.steps, self.now.env)])
         yield from self._folders()
         yield self._program()
+        yield from self._lease()
         yield from running_cluster(self.now.subject(Evidence()), self.variables)
 
     def started(self, report: Report, wait: float) -> Report:
         """Take the lease and write the record: from here on this process is the run."""
         now = self.now
         with now.area.locked("run", wait):
-            copies, command = tuple(now.copies.values()), mask(shlex.join(self.command))
+            self._refuse_moved()
+            copies, command = tuple(now.copies.values()), shlex.join(mask_words(self.command))
             take(now.area, target=now.target, env=now.env, copies=copies, command=command)
             evidence = Evidence(facts=self._facts())
             folder = write_record(
@@ -80,6 +82,12 @@ class _Job:
             )
         argv = tuple(now.launch.argv(self.command, check=True))
         return replace(report, data={**report.data, "record": str(folder)}, become=argv)
+
+    def _refuse_moved(self) -> None:
+        """Raise `Refused` where what was verified is not in force any more: somebody came in between."""
+        now = ready(self.now.place, self.now.target, self.now.env, self.now.variant)
+        if (now.applied.id, now.copies) != (self.now.applied.id, self.now.copies):
+            raise Refused("what was verified was replaced meanwhile", where=str(now.area.root), hint="run it again")
 
     def _applied(self) -> Iterator[Step]:
         """What the apply did not run, as steps of this verb."""
@@ -127,6 +135,13 @@ class _Job:
             return Step("command", State.FAILED, f"there is no program {self.command[0]!r} on the environment's PATH",
                         "launch")  # fmt: skip
         return Step("command", State.PASSED, f"{found}, in {self.now.launch.title}", "launch")
+
+    def _lease(self) -> Iterator[Step]:
+        """`ray start` closes what its daemons would inherit, the lease among it."""
+        if Path(self.command[0]).name == "ray" and self.command[1:2] == ("start",) and "--block" not in self.command:
+            what = "ends as soon as `ray start` returns, and the cluster goes on importing the work copy"
+            yield Step("lease", State.WARNING, what, "launch",
+                       hint="say `ray start --block`: prune and revert then leave the copy alone")  # fmt: skip
 
     def _which(self, name: str) -> str | None:
         return shutil.which(name, path=self.variables.get("PATH", ""))

@@ -12,7 +12,7 @@ def series(place: Place, target: str, variant: str | None = None, *, why: bool =
     queue = place.queue
     variant = queue.variant_name(variant)
     found = list(selections(queue, [target], [variant]))
-    steps = tuple(step for selection in found for step in _steps(selection, why))
+    steps = (*place.assumed(), *(step for selection in found for step in _steps(selection, why)))
     chosen = {selection.upstream.name: [queued.name for queued in selection.chosen] for selection in found}
     return Report("series", steps, {"target": target, "variant": variant, "selection": chosen})
 

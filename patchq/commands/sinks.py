@@ -9,13 +9,13 @@ from pathlib import Path
 
 from patchq.commands.place import Place
 from patchq.errors import PatchqError, Prevented, Refused
+from patchq.evidence.record import Evidence
 from patchq.installed import FileChange, Installation, NotInstalled, locate, placed_bytes, state, take_back
 from patchq.installed import place as place_files
-from patchq.lease import refuse_in_use
 from patchq.lock import LockedSelection, touched_files
+from patchq.machine.lease import refuse_in_use
 from patchq.queue.host import Host
 from patchq.queue.target import Target
-from patchq.record import Evidence
 from patchq.report import State, Step
 from patchq.store import Store
 from patchq.workarea import WorkArea

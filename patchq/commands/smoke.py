@@ -11,12 +11,12 @@ from patchq.audit import AUDITS, Subject, surveying
 from patchq.commands.place import Place
 from patchq.commands.ready import Ready, ready
 from patchq.errors import Invalid
+from patchq.evidence.record import Evidence, write_record
+from patchq.exclusive import scratch
 from patchq.ladder.climb import Climb, between
 from patchq.ladder.command import variables_of
 from patchq.ladder.model import Ladder, RungName, Settings
 from patchq.mask import mask_variables
-from patchq.proof import scratch
-from patchq.record import Evidence, write_record
 from patchq.report import Report, State, Step
 
 
@@ -35,10 +35,11 @@ def smoke(
     Raises `Invalid` for a rung that is none, and where a variable of the ladder is not set.
     """
     rungs = between(first, last)
-    now = ready(place, target, env, variant)
     evidence = Evidence()
     evidence.facts |= {"rungs": list(rungs), "audit": {}}
-    with now.area.locked("smoke", wait), scratch() as room:
+    area = ready(place, target, env, variant).area
+    with area.locked("smoke", wait), scratch() as room:
+        now = ready(place, target, env, variant)
         steps = tuple(climb(now, rungs, evidence, room))
         report = Report("smoke", steps, {"target": target, "env": now.env, "variant": now.variant})
         folder = write_record(now.area.records, report, evidence,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from patchq.commands.place import Place, last_apply
+from patchq.commands.place import Place
 from patchq.errors import Invalid, PatchqError
-from patchq.lease import leases
+from patchq.evidence.inforce import last_apply
 from patchq.lock import differences, load_lock
+from patchq.machine.lease import leases
 from patchq.queue.load import Queue
 from patchq.queue.selection import Selection, selections
 from patchq.report import Report, State, Step
@@ -17,7 +18,7 @@ from patchq.workcopy import current
 def status(place: Place) -> Report:
     """Which patch is in which target, whether the lock is fresh, and what was applied on this host."""
     queue = place.queue
-    steps = [_lock(place)]
+    steps = [*place.assumed(), _lock(place)]
     steps += [step for target in queue.targets for step in _applied(place, target)]
     found = list(selections(queue))
     table = {
@@ -72,7 +73,7 @@ def _applied(place: Place, target: str) -> Iterator[Step]:
     for lease in leases(area):
         if lease.target == target:
             yield Step(target, State.NOTE, f"{lease.env} is in use by {lease}", data=lease.model_dump(mode="json"))
-    record = last_apply(area, target)
+    record = last_apply(area.records, target)
     if record is None:
         yield Step(target, State.NOTE, "not applied on this host", data={"work": str(area.root)})
         return

@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from patchq.audit import COLUMNS, STATIC, Change, Subject, Survey, changes, expired, last_good, subject_of, surveying
-from patchq.commands.place import Place, last_apply
-from patchq.commands.ready import ready
+from patchq.commands.install import cut_short
+from patchq.commands.place import Place
+from patchq.commands.ready import ready, refuse_strangers
 from patchq.commands.sinks import Installed
 from patchq.commands.smoke import climb
 from patchq.environment import environment_name
 from patchq.errors import PatchqError, Refused
+from patchq.evidence.inforce import last_apply
+from patchq.evidence.record import Evidence, Record, write_record
+from patchq.exclusive import scratch
 from patchq.lock import Lock, LockedSelection, differences, load_lock
-from patchq.proof import scratch
 from patchq.queue.host import Host
-from patchq.record import Evidence, Record, write_record
 from patchq.report import Report, State, Step
 from patchq.store import Store, require_git
 from patchq.workarea import WorkArea
@@ -41,19 +43,27 @@ def verify(
     `Refused` where nothing was applied.
     """
     require_git((2, 25), "verify")
-    queue, area = place.queue, place.area(target)
-    queue.variant_name(variant)
+    queue = place.queue
     environments = [environment_name(queue, target, env)] if env else list(queue.target(target).environments)
-    applied = last_apply(area, target)
-    if applied is None:
-        raise Refused(f"nothing was applied for {target} on this host", where=str(area.root), hint="run: patchq apply")
+    queue.variant_name(variant)
+    area = place.area(target)
     lock = load_lock(queue)
+    if last_apply(area.records, target) is None:
+        raise _nothing_applied(area, target)
     with area.locked("verify", wait):
+        applied = last_apply(area.records, target)
+        if applied is None:
+            raise _nothing_applied(area, target)
         work = _Verification(place, target, variant or applied.variant, environments, lock, area, applied)
         report = work.report(smoke=smoke)
         folder = write_record(area.records, report, work.evidence,
                               target=target, variant=work.variant, lock=lock.digest)  # fmt: skip
     return Report("verify", report.steps, {**report.data, "record": str(folder)})
+
+
+def _nothing_applied(area: WorkArea, target: str) -> Refused:
+    """What to say where no apply of a target is in force."""
+    return Refused(f"nothing was applied for {target} on this host", where=str(area.root), hint="run: patchq apply")
 
 
 @dataclass
@@ -99,6 +109,8 @@ class _Verification:
         store = Store(self.area.store)
         with ExitStack() as stack:
             surveys = [self._begun(stack, name) for name in self.environments]
+            for name in self.environments:
+                yield from cut_short(self.area, self.target, name)
             yield from self._queue()
             for name, locked in self.locked.items():
                 if self.place.queue.target(self.target).upstreams[name].sink == "work-copy":
@@ -110,10 +122,18 @@ class _Verification:
 
     def _begun(self, stack: ExitStack, name: str) -> Survey | Step:
         try:
+            refuse_strangers(self.place, self.locked, self.area, self._copies_of(name))
             return stack.enter_context(surveying(self._subject(name), STATIC))
         except PatchqError as error:
             problem = error.problems[0]
             return Step(f"interpreter {name}", State.NOT_RUN, problem.what, f"environment {name}", hint=problem.hint)
+
+    def _copies_of(self, env: str) -> dict[str, Path]:
+        """The work copies that an environment imports from, as far as they are there."""
+        uses = self.place.queue.target(self.target).upstreams.items()
+        named = [name for name, use in uses if use.sink == "work-copy" and env in use.environments]
+        places = {name: self.area.copy(name, self.locked[name].commit) for name in named}
+        return {name: place for name, place in places.items() if place.is_dir()}
 
     def _subject(self, name: str) -> Subject:
         before = self.before.facts["audit"].get(name, {}) if self.before else {}

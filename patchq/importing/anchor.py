@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
+from patchq.authoring.merging import merge
+from patchq.authoring.newdiff import make_diff
 from patchq.engine import Engine
+from patchq.engine.explain import changed_how
+from patchq.engine.refusals import OTHER_RESULT
 from patchq.errors import DoesNotApply, Invalid, Problem
 from patchq.importing.clone import Clone
 from patchq.importing.model import Incoming
-from patchq.merging import merge
-from patchq.newdiff import make_diff
-from patchq.patch import Patch, parse_patch
+from patchq.importing.transit import forms
+from patchq.patch import Change, Patch, parse_patch
 from patchq.store.apply import Applied
 from patchq.store.trees import Entry
 
-_STRIPS = (1, 0, 2)
+_STRIPS = (1, 0, 2, 3, 4, 5, 6, 7, 8, 9)
+_USUAL, _LARGE = 2, 1 << 20
 _MAX_COMMITS = 200
 
 
@@ -42,31 +47,26 @@ class Anchor:
         """
         if incoming.reverse:
             return self._reversed(incoming, name, tree)
-        patch, applies = self._read(incoming, name, tree)
+        patch, notes, applies = self._read(incoming, name, tree)
         if applies:
-            return Anchored(patch, incoming.notes)
+            told = () if patch.changes else ("holds no diff; quilt takes it, and so does the queue",)
+            return Anchored(patch, (*incoming.notes, *notes, *told))
         if self.three_way:
             return self._re_anchored(incoming, patch, tree)
         raise DoesNotApply([self._refusal(incoming, patch, tree)])
 
-    def _read(self, incoming: Incoming, name: str, tree: str) -> tuple[Patch, bool]:
-        """The patch under the `-pN` that it was listed with, or under the first with which it applies."""
-        readings: list[Patch] = []
-        refused: list[Invalid] = []
-        for strip in _STRIPS if incoming.strip is None else (incoming.strip,):
-            try:
-                patch = parse_patch(name, incoming.data, incoming.where, strip)
-            except Invalid as error:
-                refused.append(error)
-                continue
-            if not patch.changes:
+    def _read(self, incoming: Incoming, name: str, tree: str) -> tuple[Patch, tuple[str, ...], bool]:
+        """The patch in the first of its forms, and under the `-pN` that it was listed with or the first, with which
+        it applies; else in the one that has most files in common with `tree`."""
+        readings: list[tuple[Patch, tuple[str, ...]]] = []
+        for patch, notes in _readings(incoming, name):
+            if not patch.changes and incoming.strip is None:
                 raise Invalid("holds no diff", where=incoming.where)
-            if self.engine.step(patch, tree).ok:
-                return patch, True
-            readings.append(patch)
-        if not readings:
-            raise refused[0]
-        return max(readings, key=lambda patch: len(self.engine.store.entries(tree, patch.paths))), False
+            is_likely = patch.strip <= _USUAL or self.engine.store.entries(tree, sorted(patch.paths))
+            if not patch.changes or (is_likely and self.engine.step(patch, tree).ok):
+                return patch, notes, True
+            readings.append((patch, notes))
+        return *max(readings, key=lambda item: len(self.engine.store.entries(tree, sorted(item[0].paths)))), False
 
     def _reversed(self, incoming: Incoming, name: str, tree: str) -> Anchored:
         patch = parse_patch(name, incoming.data, incoming.where, 1 if incoming.strip is None else incoming.strip)
@@ -126,8 +126,23 @@ class Anchor:
         done = self.engine.step(patch, tree)
         if self.engine.step(patch, tree, reverse=True).ok:
             return Problem("is there already: it reverse applies", incoming.where)
-        hint = self._fitting(patch) or "try --3way, with --source UPSTREAM=CLONE where its blobs are"
+        if not done.failed and OTHER_RESULT in done.errors[0]:
+            hint = "it was changed by hand: if its text is right, take its index lines out"
+        elif own := self._made_for_this(patch, tree, done):
+            hint = f"it was made for the very file that is here: {changed_how(own)}"
+        else:
+            hint = self._fitting(patch) or "try --3way, with --source UPSTREAM=CLONE where its blobs are"
         return Problem(f"does not apply: {reason(done)}", incoming.where, hint)
+
+    def _made_for_this(self, patch: Patch, tree: str, done: Applied) -> Change | None:
+        """The first change that finds no place in the very file that it was made for."""
+        there = self.engine.store.entries(tree, sorted(patch.paths))
+        lost = {path for path, _ in done.failed}
+        for change in patch.changes:
+            entry = there.get(change.old or "")
+            if lost & {change.path, change.old} and entry and change.old_id and entry.id.startswith(change.old_id):
+                return change
+        return None
 
     def _fitting(self, patch: Patch) -> str:
         """A tag, else a commit, in which every file is the one that the patch was made for; in words."""
@@ -139,6 +154,25 @@ class Anchor:
                 if _has_blobs(clone, commit, wanted):
                     return f"it fits {label}; --3way may re-anchor it"
         return ""
+
+
+def _readings(incoming: Incoming, name: str) -> Iterator[tuple[Patch, tuple[str, ...]]]:
+    """What the text can be read as, the likeliest first; raises `Invalid` where it is none at all."""
+    refused: list[Invalid] = []
+    found = False
+    strips = (incoming.strip,) if incoming.strip is not None else _STRIPS
+    for lost_end in (False, True):
+        for (data, notes), strip in product(forms(incoming.data, lost_end=lost_end), strips):
+            if strip > _USUAL and len(data) > _LARGE:
+                continue
+            try:
+                yield parse_patch(name, data, incoming.where, strip), notes
+                found = True
+            except Invalid as error:
+                refused.append(error)
+        if found:
+            return
+    raise refused[0]
 
 
 def reason(done: Applied) -> str:

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchq.authoring.newdiff import make_diff
+from patchq.authoring.newheader import new_header
 from patchq.errors import Invalid, Refused
 from patchq.importing.model import Incoming
-from patchq.newdiff import make_diff
-from patchq.newheader import new_header
 from patchq.store import Entry, Git, Store, blob_id
 from patchq.store.git import last_line
 from patchq.store.trees import GITLINK
 
-_RANGE = re.compile(r"(?P<old>[^.\s]\S*?)(?P<dots>\.{2,3})(?P<new>\S*)")
-_TRAILER = re.compile(r"^Patchq-Patch: *(\S+)\n?", re.MULTILINE | re.IGNORECASE)
+_RANGE = r"(?P<old>[^.\s]\S*?)(?P<dots>\.{2,3})(?P<new>\S*)"
+_TRAILER = r"(?mi)^Patchq-Patch: *(\S+)\n?"
 _FORMAT = "--format=%H%x00%P%x00%an <%ae>%x00%at%x00%B"
 
 
@@ -46,9 +46,9 @@ class Clone:
                 return found.text.strip().splitlines()[-1]
         raise Invalid(f"there is no commit {name!r}", where=str(self.folder))
 
-    def bring(self, objects: Sequence[str]) -> None:
-        """Copy trees or commits, without their history, with all that is below them into the store."""
-        missing = [name for name in objects if not self.store.has(name)]
+    def bring(self, trees: Sequence[str]) -> None:
+        """Copy trees with all that is below them into the store."""
+        missing = [name for name in trees if not self.store.has(name)]
         if not missing:
             return
         listing = self.git.run(("rev-list", "--objects", "--no-walk", "--stdin"), stdin=_lines(missing))
@@ -65,7 +65,7 @@ class Clone:
 
     def commits(self, span: str) -> Iterator[Incoming]:
         """`A..B`: a patch a commit, oldest first; `A...B`: one patch, what B changed since it left A."""
-        found = _RANGE.fullmatch(span)
+        found = re.fullmatch(_RANGE, span)
         if not found:
             raise Invalid(f"{span!r} is no range", hint="A..B: a patch a commit; A...B: all of them in one patch")
         old, new = self.resolve(found["old"]), self.resolve(found["new"] or "HEAD")
@@ -86,8 +86,8 @@ class Clone:
         if len(parents.split()) != 1:
             what = "is a merge" if parents else "has no parent"
             raise Invalid(f"{name[:12]} {what}; a patch is made from one parent", hint="A...B makes one patch of all")
-        told = _TRAILER.search(message)
-        subject, _, body = _TRAILER.sub("", message).strip().partition("\n")
+        told = re.search(_TRAILER, message)
+        subject, _, body = re.sub(_TRAILER, "", message).strip().partition("\n")
         header = new_header(subject, body.strip(), author, int(seconds))
         origin = f"\nOrigin: other, commit:{name}\nLast-Update: ".encode()
         data = header.replace(b"\nLast-Update: ", origin) + self._diff(parents, identity)

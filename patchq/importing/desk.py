@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from patchq.authoring.newdiff import make_diff
 from patchq.document import nearest
 from patchq.engine import Base, Engine
 from patchq.errors import DoesNotApply, Invalid, PatchqError, Prevented, Problem, Refused
@@ -17,7 +18,6 @@ from patchq.importing.clone import Clone
 from patchq.importing.complete import completed
 from patchq.importing.folders import Compared, compare_folder, compare_installed, is_site, metadata_of
 from patchq.importing.model import Incoming, slug
-from patchq.newdiff import make_diff
 from patchq.queue.baseline import BaselineForm
 from patchq.queue.load import Queue, QueuedPatch, Upstream, parse_queue
 from patchq.queue.selection import selections
@@ -51,6 +51,7 @@ class Desk:
     steps: list[Step] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
+    _trees_after: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def take(self, incoming: Incoming) -> None:
         """Put one patch into the queue, or note why not."""
@@ -120,8 +121,16 @@ class Desk:
                 yield self._after(base, [queued for queued in order if queued.entry.name in earlier])
 
     def _after(self, base: Base, patches: Sequence[QueuedPatch]) -> str:
-        placed = self.engine.apply(base, patches)
-        return placed[-1].tree if placed else base.tree
+        """The tree after patches; one that does not apply is passed over. Each start of a list is applied once."""
+        present = [queued.patch for queued in patches if queued.patch and queued.patch.changes]
+        key = (base.tree, *(f"{patch.strip} {patch.sha256}" for patch in present))
+        known = next(at for at in range(len(key), 0, -1) if at == 1 or key[:at] in self._trees_after)
+        tree = self._trees_after.get(key[:known], base.tree)
+        for at, patch in enumerate(present[known - 1 :], known + 1):
+            done = self.engine.step(patch, tree)
+            tree = self.engine.store.update_tree(tree, done.changes) if done.ok else tree
+            self._trees_after[key[:at]] = tree
+        return tree
 
     def bases(self, upstream: Upstream) -> Iterator[tuple[BaselineForm, Base]]:
         """The baselines of an upstream that are at hand; raises `Prevented` where the named one has none."""

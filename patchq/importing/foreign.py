@@ -12,8 +12,8 @@ from patchq.queue.load import MAX_PATCH
 from patchq.series import TRAIT
 
 # quilt: `#` begins a comment at the start of a line or behind white space. MQ: `\s?#([-+][^-+# \t\r\n\f][^# …]*)`.
-_GUARD = re.compile(r"\s?#([-+][^-+# \t\r\n\f][^# \t\r\n\f]*)")
-_COMMENT = re.compile(r"(?:^|\s)#(?![-+][^-+# \t\r\n\f])(.*)$")
+_GUARD = r"\s?#([-+][^-+# \t\r\n\f][^# \t\r\n\f]*)"
+_COMMENT = r"(?:^|\s)#(?![-+][^-+# \t\r\n\f])(.*)$"
 _PLACES = ("series", "patches/series", "debian/patches/series", ".hg/patches/series", ".pc/series")
 
 
@@ -44,10 +44,10 @@ def read_foreign_series(path: Path) -> list[Incoming]:
 
 def _read_line(row: str, path: Path, above: tuple[str, ...]) -> Incoming:
     notes: list[str] = []
-    guards = tuple(_trait(guard, notes) for guard in _GUARD.findall(row))
-    bare = _GUARD.sub("", row)
-    comment = _COMMENT.search(bare)
-    name, *options = _COMMENT.sub("", bare).split()
+    guards = tuple(_trait(guard, notes) for guard in re.findall(_GUARD, row))
+    bare = re.sub(_GUARD, "", row)
+    comment = re.search(_COMMENT, bare)
+    name, *options = re.sub(_COMMENT, "", bare).split()
     strip, reverse = 1, False
     for option in options:
         if option == "-R":
@@ -70,7 +70,7 @@ def _read_line(row: str, path: Path, above: tuple[str, ...]) -> Incoming:
 
 def _trait(guard: str, notes: list[str]) -> str:
     plain = guard[0] + re.sub(r"[^a-z0-9.-]+", "-", guard[1:].lower()).strip("-.")
-    if not TRAIT.fullmatch(plain[1:]):
+    if not re.fullmatch(TRAIT, plain[1:]):
         raise Invalid(f"the guard #{guard} has no name that can be kept", hint="rename it to #+trait, lower case")
     if plain != guard:
         notes.append(f"guard #{guard} became #{plain}")

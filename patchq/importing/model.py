@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_NUMBER = re.compile(r"^\d{2,4}[-_]")
-_OUTSIDE = re.compile(r"[^A-Za-z0-9._+-]+")
+_NUMBER = r"^\d{2,4}[-_]"
+_OUTSIDE = r"[^A-Za-z0-9._+-]+"
 _ENDINGS = (".patch", ".diff", ".txt", ".mbox", ".eml")
 
 
@@ -34,7 +34,7 @@ def slug(text: str) -> str:
     """`text` as the name of a patch file: what series lines allow, with `.patch` at the end."""
     for ending in _ENDINGS:
         text = text.removesuffix(ending)
-    plain = _OUTSIDE.sub("-", _NUMBER.sub("", text)).replace("..", ".").strip("-.")
+    plain = re.sub(_OUTSIDE, "-", re.sub(_NUMBER, "", text)).replace("..", ".").strip("-.")
     return f"{plain[:80].rstrip('-.') or 'patch'}.patch"
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
+from patchq.authoring.versions import version_in
 from patchq.document import parse_yaml
 from patchq.errors import Invalid
 from patchq.importing.clone import Clone
-from patchq.index import fetch, find_sdist
+from patchq.index.download import fetch, find_sdist
+from patchq.location import local_path
 from patchq.queue.baseline import Baseline
 from patchq.sdist import read_sdist
 from patchq.sources import sdist_folder
 from patchq.store import Store
-from patchq.versions import version_in
 
-_RELEASE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.+!_-]*)")
+_RELEASE = r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.+!_-]*)"
 _NOT_PACKAGES = {"tests", "test", "docs", "doc", "examples", "scripts", "tools", "benchmarks", "benchmark"}
 
 
@@ -25,7 +25,7 @@ def baseline_text(store: Store, name: str, what: str, at: str) -> bytes:
 
     Raises `Invalid` for anything else, `Prevented` where the package index or the clone says no.
     """
-    release = _RELEASE.fullmatch(what)
+    release = re.fullmatch(_RELEASE, what)
     text = _of_release(store, name, *release.groups()) if release else _of_clone(store, name, what, at)
     parse_yaml(text, Baseline, f"{name}/baseline.yaml")
     return text
@@ -44,15 +44,15 @@ def _of_release(store: Store, name: str, project: str, version: str) -> bytes:
 
 
 def _of_clone(store: Store, name: str, what: str, at: str) -> bytes:
-    folder = Path(what).expanduser()
+    folder = local_path(what)
     if not folder.is_dir():
         raise Invalid(
             "is neither a clone nor PROJECT==VERSION", where=what, hint="clone it first, then name the folder"
         )
     clone = Clone(folder.absolute(), store)
     commit = clone.resolve(at)
-    clone.bring([commit])
-    tree = store.commit(commit).tree
+    tree = clone.git.line(("rev-parse", f"{commit}^{{tree}}"))
+    clone.bring([tree])
     paths = [path for path, _ in store.walk(tree)]
     rows = [f"upstream: {name}", f'version: "{version_in(store, tree, at)}"', "git:", f'  commit: "{commit}"']
     rows.append(f"  source: {folder.absolute()}")

@@ -4,8 +4,6 @@ Nothing here ever runs a `setup.py`, and nothing that is pinned names an address
 business of the user's own pip configuration.
 """
 
-from patchq.index.download import fetch, find_sdist
 from patchq.index.pin import Pin, Platform
-from patchq.index.resolve import resolve
 
-__all__ = ["Pin", "Platform", "fetch", "find_sdist", "resolve"]
+__all__ = ["Pin", "Platform"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from patchq.document import sha256_file, sync_folder
 from patchq.errors import Invalid, Prevented, Refused
+from patchq.exclusive import room_in
 from patchq.index.pin import Pin
 from patchq.index.sources import Search
 
@@ -90,10 +90,10 @@ def _digest(search: Search, link: Link) -> str | None:
 
 def _download(search: Search, link: Link, place: Path, expected: str) -> str | None:
     """The SHA-256 of what is behind `link`, kept at `place` if it is `expected`; None if it broke off."""
-    descriptor, name = tempfile.mkstemp(prefix=".download-", dir=place.parent)
-    temporary, digest = Path(name), hashlib.sha256()
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
+    digest = hashlib.sha256()
+    with room_in(place.parent) as room:
+        temporary = room / place.name
+        with temporary.open("wb") as stream:
 
             def take(piece: bytes) -> None:
                 digest.update(piece)
@@ -108,5 +108,3 @@ def _download(search: Search, link: Link, place: Path, expected: str) -> str | N
             temporary.replace(place)
             sync_folder(place.parent)
         return digest.hexdigest()
-    finally:
-        temporary.unlink(missing_ok=True)

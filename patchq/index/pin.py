@@ -11,7 +11,7 @@ from pydantic import Field
 from patchq.document import Document
 from patchq.errors import Invalid
 
-_MANYLINUX = re.compile(r"manylinux_2_(?P<minor>[1-9][0-9]?)_(?P<machine>[a-z0-9_]+)")
+_MANYLINUX = r"manylinux_2_(?P<minor>[1-9][0-9]?)_(?P<machine>[a-z0-9_]+)"
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _ALIASES = {name: f"manylinux_2_{minor}" for minor, name in _LEGACY.items()}
 _OLDEST = {"x86_64": 5, "i686": 5}
@@ -42,7 +42,7 @@ class Platform:
     tag: str
 
     def __post_init__(self) -> None:
-        if not _MANYLINUX.fullmatch(self._modern):
+        if not re.fullmatch(_MANYLINUX, self._modern):
             raise Invalid(
                 f"{self.tag!r} is no manylinux platform",
                 hint="such as manylinux_2_28_x86_64: the glibc version and the machine of the target",
@@ -71,6 +71,6 @@ class Platform:
 
     @property
     def _parts(self) -> tuple[int, str]:
-        match = _MANYLINUX.fullmatch(self._modern)
+        match = re.fullmatch(_MANYLINUX, self._modern)
         assert match, "checked when it was made"
         return int(match["minor"]), match["machine"]

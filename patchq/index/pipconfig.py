@@ -97,7 +97,7 @@ def _trust(bundle: str | None) -> ssl.SSLContext:
 
 def _place(link: str) -> str:
     """A find-links entry as an address; like pip, what exists on this disk is a path."""
-    path = Path(link).expanduser()
+    path = Path(os.path.expanduser(link))  # noqa: PTH111 - as pip does: a user that is not there stays a name
     return path.absolute().as_uri() if "://" not in link and path.exists() else link
 
 

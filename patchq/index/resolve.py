@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from patchq.errors import Invalid, PatchqError, Prevented, Problem, Refused
+from patchq.exclusive import scratch
 from patchq.index.pin import Pin, Platform
 from patchq.index.sources import Search
 from patchq.process import Outcome, run
@@ -30,8 +30,8 @@ if not markers.Marker(f"python_full_version == '{target['python_full_version']}'
     sys.exit("this version of pip cannot evaluate markers for another Python")
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
-_UNREACHABLE = re.compile(r"Retrying \(Retry\(|Could not fetch URL")
-_UNMATCHED = re.compile(r"No matching distribution found for (?P<requirement>.+?)(?: \(from .*)?$", re.MULTILINE)
+_UNREACHABLE = r"Retrying \(Retry\(|Could not fetch URL"
+_UNMATCHED = r"(?m)No matching distribution found for (?P<requirement>.+?)(?: \(from .*)?$"
 
 
 def resolve(requirements: Sequence[str], *, python: str, platform: Platform, deps: bool = True) -> tuple[Pin, ...]:
@@ -44,10 +44,10 @@ def resolve(requirements: Sequence[str], *, python: str, platform: Platform, dep
     wanted = [_requirement(text) for text in requirements]
     if not re.fullmatch(r"3\.\d+(\.\d+)?", python):
         raise Invalid(f"{python!r} is not a version of Python", hint="such as 3.12")
-    with tempfile.TemporaryDirectory(prefix="patchq-resolve-") as scratch:
-        report = Path(scratch, "report.json")
-        argv = _argv(wanted, python, platform, deps, Path(scratch), report)
-        outcome = run(argv, env=_environ(), cwd=Path(scratch))
+    with scratch() as room:
+        report = room / "report.json"
+        argv = _argv(wanted, python, platform, deps, room, report)
+        outcome = run(argv, env=_environ(), cwd=room)
         if not outcome.ok:
             raise _failure(outcome, python, platform)
         installed = json.loads(report.read_bytes())["install"]
@@ -117,9 +117,9 @@ def _failure(outcome: Outcome, python: str, platform: Platform) -> PatchqError:
     """pip's complaint as an error of the right kind."""
     lines = outcome.error_text.splitlines()
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines[-1:]
-    if _UNREACHABLE.search(outcome.error_text):
+    if re.search(_UNREACHABLE, outcome.error_text):
         return Prevented("the package index cannot be reached", hint="see `python -m pip config list`")
-    if unmatched := _UNMATCHED.search(outcome.error_text):
+    if unmatched := re.search(_UNMATCHED, outcome.error_text):
         return _without_wheel(unmatched["requirement"], python, platform)
     if "ResolutionImpossible" in outcome.error_text or "conflict" in outcome.error_text:
         return Refused([Problem("no set of versions fits together"), *map(Problem, _conflict(outcome.text))])

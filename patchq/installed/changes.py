@@ -14,7 +14,7 @@ from patchq.errors import Invalid, Problem, Refused
 from patchq.installed.files import found, machine
 from patchq.installed.installation import Installation
 
-_UNRECORDABLE = re.compile("[\0\r\n\ud800-\udfff]")
+_UNRECORDABLE = "[\0\r\n\ud800-\udfff]"
 
 State = Literal["as distributed", "ours"]
 
@@ -78,7 +78,7 @@ def _path_faults(path: str, record: str) -> Iterator[str]:
         yield "is not a plain path below the distribution's root"
     elif path == record or path.startswith(f"{record}."):
         yield "is patchq's to rewrite, not a patch's"
-    elif _UNRECORDABLE.search(path):
+    elif re.search(_UNRECORDABLE, path):
         yield "has characters that RECORD cannot hold"
 
 

@@ -15,7 +15,7 @@ from patchq.document import sha256, sha256_file, sync_folder
 from patchq.errors import Prevented
 
 Link = Literal["", "hard", "symbolic"]
-_NEVER = re.compile(r"(?!)")
+_NEVER = r"(?!)"
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def compiled_from(path: str) -> re.Pattern[str]:
     """Matches the paths of what interpreters compile from `path`: any tag and level, and the old form too."""
     folder, name = posixpath.split(path)
     if not name.endswith(".py"):
-        return _NEVER
+        return re.compile(_NEVER)
     cached = re.escape(posixpath.join(folder, "__pycache__", name[: -len(".py")]))
     return re.compile(rf"{cached}\.[^./]+(\.opt-[^./]+)?\.pyc|{re.escape(path)}c")
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from patchq.document import Document, parse_json
+from patchq.document import Document, validate
 from patchq.errors import Invalid, Prevented, Refused
-from patchq.process import Outcome, run
+from patchq.machine.probe import documents_of
+from patchq.process import Outcome, leashed
 
 PROBE = Path(__file__).parent.parent / "probes" / "installation.py"
 SECONDS = 60.0
@@ -53,20 +53,17 @@ class _Answer(Document):
 def locate(python: Path, environment: Mapping[str, str], distribution: str) -> Installation:
     """Ask `python`, run in just `environment`, where it has `distribution`.
 
-    Raises `Refused` where it cannot be patched in place (absent, editable, several copies, no `RECORD`,
-    read-only) and `Prevented` where the interpreter cannot be run, hangs, or prints no answer.
+    Raises `Refused` where it cannot be patched in place (absent, editable, several copies, no `RECORD`) and
+    `Prevented` where the interpreter cannot be run, hangs, or prints no answer.
     """
-    argv = [str(python), "-B", str(PROBE), distribution]
-    answer = _parse(run(argv, env=environment, cwd=Path("/"), timeout=SECONDS), python)
+    with leashed([str(python), "-B", str(PROBE), distribution], env=environment, cwd=Path("/")) as running:
+        answer = _parse(running.outcome(SECONDS), python)
     copy = _only(answer.copies, python, distribution)
     if copy.record is None or copy.version is None:
         lacks = "RECORD" if copy.version else "version"
         what = f"{distribution} has no {lacks}, so nothing says what was distributed"
         raise Refused(what, where=copy.metadata, hint=INSTEAD)
     root, record = Path(copy.root), Path(copy.record)
-    for folder in (root, record.parent):
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise Refused(f"{distribution} lies in a read-only place", where=str(folder), hint=INSTEAD)
     return Installation(distribution, copy.version, root, record, copy.editable, str(python), copy.shadowed)
 
 
@@ -77,12 +74,13 @@ def _parse(outcome: Outcome, python: Path) -> _Answer:
         said = outcome.error_text.splitlines()[-1:] or ["nothing"]
         raise Prevented(f"ended with status {outcome.code} and said: {said[0]}", where=str(python))
     try:
-        return parse_json(outcome.stdout, _Answer, str(python))
-    except Invalid as error:
+        (answer,) = documents_of(outcome, "installation")
+        return validate(answer, _Answer, str(python), {})
+    except (Invalid, ValueError) as error:
         raise Prevented(
             f"printed {outcome.text[:80]!r} where one JSON document was due",
             where=str(python),
-            hint="does a profile or a .pth file print at start-up?",
+            hint="is that a Python?",
         ) from error
 
 

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from patchq.document import Document, load_json, read_regular, sha256, sync_folder, to_json, write_atomic
+from patchq.document import Document, One, load_json, read_regular, sha256, sync_folder, to_json, write_atomic
 from patchq.errors import Invalid, Problem, Refused
 from patchq.installed.files import Link, found, machine, settle_file
 
@@ -37,7 +37,7 @@ class Entry(Document):
 class Plan(Document):
     """What is changed where. Paths of `files` are relative to `root`; the last one is the `RECORD`."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: One = Field(default=1, alias="schema")
     distribution: str
     version: str
     root: str

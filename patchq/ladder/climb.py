@@ -9,7 +9,7 @@ from pathlib import Path
 from patchq.errors import Invalid
 from patchq.ladder.command import run_command
 from patchq.ladder.model import NEED_SETTINGS, RUNGS, Command, Ladder, RungName, Settings
-from patchq.launch import Launch
+from patchq.machine.launch import Launch
 from patchq.report import State, Step, worst
 
 # Asks a probe and judges its answer: its name, the target's settings for it, the rung.

@@ -7,15 +7,17 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from patchq.errors import Invalid, PatchqError
-from patchq.first_error import FirstError, first_error
 from patchq.ladder.model import Command, RungName
-from patchq.launch import Launch
-from patchq.mask import mask, mask_variables
+from patchq.machine.launch import Launch
+from patchq.mask import mask, mask_variables, mask_words
 from patchq.process import Outcome, leashed
 from patchq.report import State, Step
+
+if TYPE_CHECKING:  # only what a command has written is searched for errors
+    from patchq.evidence.first_error import FirstError
 
 _SHOWN = 200
 
@@ -44,7 +46,7 @@ def _judged(command: Command, rung: RungName, launch: Launch, cwd: Path, outcome
     output = (outcome.stdout + outcome.stderr).decode("utf-8", "replace")
     broken = list(unmet(command, outcome, output))
     data: dict[str, Any] = {
-        "argv": [mask(word) for word in command.run],
+        "argv": mask_words(command.run),
         "cwd": str(cwd),
         "exit": outcome.code,
         "log": f"logs/{log.name}",
@@ -52,9 +54,11 @@ def _judged(command: Command, rung: RungName, launch: Launch, cwd: Path, outcome
     }
     if not broken:
         return Step(command.name, State.PASSED, _met(command), rung, data=data, seconds=outcome.seconds)
+    from patchq.evidence.first_error import first_error
+
     found = first_error(output.splitlines())
     detail = [f"$ {shlex.join(data['argv'])}", *broken[1:], *shown_error(found)]
-    data |= {"broken": broken, "first_error": None if found is None else error_facts(found)}
+    data |= {"broken": broken, "first_error": None if found is None else found.facts()}
     hint = f"the full output is in the record: {data['log']}"
     return Step(command.name, State.FAILED, broken[0], rung, tuple(detail), hint, data, outcome.seconds)
 
@@ -86,22 +90,10 @@ def shown_error(found: FirstError | None) -> list[str]:
     if found is None:
         return []
     place = f"line {found.line}" + (f", {found.process}" if found.process else "")
-    rows = [f"first effective error ({place}): {found}"[:_SHOWN]]
+    rows = [f"first effective error ({place}): {found}"]
     if found.led_to:
-        rows.append(f"which led to {found.led_to}"[:_SHOWN])
-    return rows + [row[:_SHOWN] for row in found.excerpt[-6:-1]]
-
-
-def error_facts(found: FirstError) -> dict[str, Any]:
-    """The first effective error as JSON types, with secrets masked."""
-    return {
-        "line": found.line,
-        "kind": found.kind,
-        "message": mask(found.message),
-        "process": found.process,
-        "excerpt": [mask(row) for row in found.excerpt],
-        "led_to": mask(found.led_to),
-    }
+        rows.append(f"which led to {found.led_to}")
+    return [mask(row)[:_SHOWN] for row in (*rows, *found.excerpt[-6:-1])]
 
 
 def variables_of(launch: Launch, *, cwd: Path, timeout: float = 60) -> Mapping[str, str]:
@@ -109,10 +101,13 @@ def variables_of(launch: Launch, *, cwd: Path, timeout: float = 60) -> Mapping[s
 
     Raises `Invalid` with what the shell said where it cannot be set up (a required variable, the profile).
     """
-    with leashed(launch.argv(["env", "-0"], check=True), cwd=cwd) as running:
+    shown = ["sh", "-c", r"printf '\0'; exec env -0"]  # whatever was printed before is none of them
+    with leashed(launch.argv(shown, check=True), cwd=cwd) as running:
         outcome = running.outcome(timeout)
-    if not outcome.ok:
-        said = outcome.error_text.splitlines()[-1:] or [f"exit status {outcome.code}"]
+    _, mark, rest = outcome.stdout.partition(b"\0")
+    if not outcome.ok or not mark:
+        ended = f"no end within {timeout:.0f} s" if outcome.timed_out else f"exit status {outcome.code}, too early"
+        said = outcome.error_text.splitlines()[-1:] or [ended]
         raise Invalid(f"the environment cannot be set up: {said[0].removeprefix('patchq: ')}", where=launch.title)
-    pairs = (item.partition("=") for item in outcome.stdout.decode("utf-8", "surrogateescape").split("\0") if item)
+    pairs = (item.partition("=") for item in rest.decode("utf-8", "surrogateescape").split("\0") if item)
     return {name: value for name, _, value in pairs}

@@ -24,7 +24,7 @@ BUILT_IN: Mapping[RungName, tuple[str, ...]] = {
 }
 # These can only be asked about something that the target names: a model, an endpoint, a folder.
 NEED_SETTINGS = frozenset({"generate", "generate_in_actor", "embedding", "data", "checkpoint", "copy"})
-KNOWN_PROBES = frozenset({*(name for names in BUILT_IN.values() for name in names), "cache"})
+KNOWN_PROBES = frozenset({*(name for names in BUILT_IN.values() for name in names), "cache", "fsdp"})
 
 Expand = Callable[[str], str]
 

@@ -6,7 +6,7 @@ from patchq.patch.header import Header
 from patchq.patch.lint import lint_header
 from patchq.patch.message import TRAILER, strip_space
 from patchq.patch.model import Change, Hunk, Patch
-from patchq.patch.names import check_link, check_path, quote, unquote
+from patchq.patch.names import check_link, check_path, leads_out, quote, unquote
 from patchq.patch.parse import parse_patch
 from patchq.patch.view import ConflictView, conflict_view
 
@@ -22,6 +22,7 @@ __all__ = [
     "check_link",
     "check_path",
     "conflict_view",
+    "leads_out",
     "lint_header",
     "parse_patch",
     "quote",

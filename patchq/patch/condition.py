@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
+from typing import NoReturn
 
 from patchq.patch.names import check_path, unquote
 
+SECONDS = 2.0
 _COUNT = re.compile(r"[0-9]{1,9}")
 _SHOWN = 200
 _LONGEST = 8192
@@ -23,10 +30,17 @@ class Condition:
     regex: str
     line: int = 0
 
-    def matches(self, content: bytes) -> int:
-        """How often the expression is found in a file's bytes (read as UTF-8, anything else as Latin-1)."""
+    def matches(self, content: bytes) -> int | None:
+        """How often the expression is found in a file's bytes (read as UTF-8, anything else as Latin-1).
+
+        None where that takes longer than anybody means: an expression may go back and forth without end.
+        """
         text = content.decode("utf-8", "surrogateescape")
-        return sum(1 for _ in re.finditer(self.regex, text, re.MULTILINE))
+        try:
+            with _at_most(SECONDS):
+                return sum(1 for _ in re.finditer(self.regex, text, re.MULTILINE))
+        except TimeoutError:
+            return None
 
 
 def parse_condition(text: str, line: int) -> Condition | str:
@@ -49,6 +63,25 @@ def parse_condition(text: str, line: int) -> Condition | str:
     except (re.error, OverflowError, RecursionError) as error:
         return f"the expression {regex[:_SHOWN]!r} cannot be read: {error}"
     return Condition(path.strip(), int(count) if count else None, regex, line)
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block after so long, in the main thread: `re` looks for signals as it goes."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise TimeoutError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _split_quoted(text: str) -> tuple[str, str]:

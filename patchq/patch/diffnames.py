@@ -11,7 +11,7 @@ DEV_NULL = re.compile(rb"/dev/null(?=[ \t\r\n]|$)")
 _STAMP_TAIL = 96
 _STAMP = re.compile(rb"(?P<gap>[\t ])(?:\d\d)?\d\d-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{1,12})?)?(?: [+-]\d\d:?\d\d)?\Z")
 _EPOCH = re.compile(rb"(1969-12-31|1970-01-01) ([0-2]\d):([0-5]\d):00(?:\.0+)? ([+-])([0-2]\d):?([0-5]\d)\Z")
-_BACKUPS = (b".orig", b"~", b".old", b".bak")
+_BACKUP = re.compile(rb"~|[.-][A-Za-z0-9.~_-]+")
 
 
 def strip_components(name: bytes, strip: int) -> bytes | None:
@@ -57,10 +57,12 @@ def has_epoch_stamp(text: bytes) -> bool:
 
 
 def same_file(old: bytes, new: bytes) -> bytes | None:
-    """The one name that a plain diff means by two: equal, or one the backup of the other; else None."""
-    if old == new or old in (new + ending for ending in _BACKUPS):
-        return new
-    return old if new in (old + ending for ending in _BACKUPS) else None
+    """The one name that a plain diff means by two: equal, or one the other with an ending (`.orig`, `~`); else None.
+
+    The shorter one, as git has it (apply.c `find_name_common`).
+    """
+    name, longer = sorted((old, new), key=len)
+    return name if old == new or (longer.startswith(name) and _BACKUP.fullmatch(longer, len(name))) else None
 
 
 def pair_on_git_line(text: bytes, strip: int) -> bytes | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from email.errors import HeaderParseError
-from email.header import decode_header, make_header
 
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]*):(?!//)(?:[ \t]+(.*))?$")
 _MBOX = re.compile(r"From [0-9a-f]{7,64} ")
 _CUT = re.compile(r"---(?:\s|$)")
+
+_LONGEST_ENCODED = 20_000
 
 SUBJECTS = frozenset({"subject", "description"})
 _DEP3 = {"origin", "author", "forwarded", "bug", "last-update", "applied-upstream"}
@@ -152,9 +152,12 @@ def _is_known(key: str) -> bool:
 
 
 def _decode_words(value: str) -> str:
-    if "=?" not in value:
+    if "=?" not in value or len(value) > _LONGEST_ENCODED:
         return value
+    from email.errors import MessageError
+    from email.header import decode_header, make_header
+
     try:
         return str(make_header(decode_header(value)))
-    except (HeaderParseError, ValueError, LookupError):
+    except (MessageError, ValueError, LookupError):
         return value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from patchq.patch import diffnames
 from patchq.patch.binary import MARK, read_binary
@@ -25,6 +24,10 @@ _INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: (\d+))?\s*\Z")
 _EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 _FULL_ID = (40, 64)
 MODES = ("100644", "100755", "120000")
+_PAIRED = (b"rename", b"copy")
+_KINDS: tuple[tuple[bytes, Kind], ...] = (
+    (b"new file mode ", "add"), (b"deleted file mode ", "delete"), (b"rename from ", "rename"), (b"copy from ", "copy"),
+)  # fmt: skip
 
 Names = tuple[bytes | None, bytes | None]
 
@@ -93,15 +96,15 @@ def read_name_lines(source: Source, at: int) -> tuple[bytes, bytes, int]:
 
 def _check_head(head: _Head) -> None:
     values = head.values
-    if b"copy from " in values or b"copy to " in values:
-        raise Broken("copies are refused", head.at, "make the patch again without -C")
-    if (b"rename from " in values) != (b"rename to " in values):
-        raise Broken("a rename needs both its `rename from` and its `rename to` line", head.at)
+    for word in _PAIRED:
+        if (b"%s from " % word in values) != (b"%s to " % word in values):
+            name = word.decode()
+            raise Broken(f"a {name} needs both its `{name} from` and its `{name} to` line", head.at)
     if (b"old mode " in values) != (b"new mode " in values):
         raise Broken("a change of mode needs both its `old mode` and its `new mode` line", head.at)
-    told = [word for word in (b"new file mode ", b"deleted file mode ", b"rename from ") if word in values]
-    if len(told) > 1 or (told and told[0] != b"rename from " and b"old mode " in values):
-        raise Broken("the lines contradict each other: new, deleted, renamed or of another mode", head.at)
+    told = [word for word, _ in _KINDS if word in values]
+    if len(told) > 1 or (told and told[0] in (b"new file mode ", b"deleted file mode ") and b"old mode " in values):
+        raise Broken("the lines contradict each other: new, deleted, renamed, copied or of another mode", head.at)
 
 
 def stripped(raw: bytes | None, strip: int, at: int) -> bytes:
@@ -122,21 +125,24 @@ def _names(head: _Head, strip: int) -> Names:
     is_new, is_deleted = b"new file mode " in values, b"deleted file mode " in values
     old: bytes | None = None
     new: bytes | None = None
-    if b"rename from " in values:
-        old, new = (_rename_name(head, word, strip) for word in (b"rename from ", b"rename to "))
+    pair = next((word for word in _PAIRED if b"%s from " % word in values), None)
+    if pair:
+        old, new = (_rename_name(head, b"%s %s " % (pair, side), strip) for side in (b"from", b"to"))
+        if old == new:
+            raise Broken(f"a {pair.decode()} of {diffnames.decode(old)!r} to itself changes nothing", head.at)
     if head.named:
         old = _side(head, head.named[0], old, is_new, strip)
         new = _side(head, head.named[1], new, is_deleted, strip)
-        if old and new and old != new and b"rename from " not in values:
+        if old and new and old != new and not pair:
             raise Broken(
                 f"the old name {diffnames.decode(old)!r} and the new name {diffnames.decode(new)!r} differ "
                 "without a rename", head.at, f"is -p{strip} right?"
             )  # fmt: skip
     elif old is None:
-        pair = diffnames.pair_on_git_line(head.git, strip)
-        if pair is None:
+        twice = diffnames.pair_on_git_line(head.git, strip)
+        if twice is None:
             raise Broken(f"the `diff --git` line does not name one file twice under -p{strip}", head.at)
-        old, new = (None if is_new else pair), (None if is_deleted else pair)
+        old, new = (None if is_new else twice), (None if is_deleted else twice)
     return old, new
 
 
@@ -156,7 +162,7 @@ def _side(head: _Head, text: bytes, renamed: bytes | None, is_absent: bool, stri
         return None
     name = stripped(diffnames.name_on_line(text, ends_at_tab=True), strip, head.at)
     if renamed is not None and name != renamed:
-        raise Broken("the names on the `---` and `+++` lines are not those of the rename", head.at)
+        raise Broken("the names on the `---` and `+++` lines are not those of the rename or copy", head.at)
     return name
 
 
@@ -216,10 +222,7 @@ def _read_content(source: Source, head: _Head) -> tuple[tuple[Hunk, ...], bool, 
 
 
 def _kind(head: _Head, old_mode: str | None, new_mode: str | None) -> Kind:
-    kinds: tuple[tuple[bytes, Literal["add", "delete", "rename"]], ...] = (
-        (b"new file mode ", "add"), (b"deleted file mode ", "delete"), (b"rename from ", "rename"),
-    )  # fmt: skip
-    for keyword, kind in kinds:
+    for keyword, kind in _KINDS:
         if keyword in head.values:
             return kind
     return "mode" if old_mode != new_mode and b"index " not in head.values and not head.named else "modify"

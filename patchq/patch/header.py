@@ -13,6 +13,7 @@ from patchq.patch.message import strip_space, with_trailer
 from patchq.patch.source import Source
 
 MAX_HEADER = 1 << 20
+_MAX_CONDITIONS = 500
 
 _PATCH_TAG = re.compile(r"\s*\[[^\[\]]*PATCH[^\[\]]*\]\s*")
 _LOW_SURROGATES = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
@@ -40,6 +41,11 @@ class Header:
     def every(self, name: str) -> tuple[Field, ...]:
         """All fields of that name, in their order."""
         return tuple(field for field in self.fields if field.key == name.lower())
+
+    def line_of(self, name: str, item: str) -> int:
+        """The line on which a field of that name lists `item`; 1 where none does."""
+        rows = ((row, at) for field in self.every(name) for at, row in enumerate(field.lines, field.line))
+        return next((at for row, at in rows if item in map(str.strip, row.split(","))), 1)
 
     @cached_property
     def subject(self) -> str:
@@ -145,14 +151,20 @@ def _check_encoding(source: Source, parts: Parts) -> None:
         if field.key == "content-transfer-encoding" and field.folded.lower() in _ENCODED:
             what = f"the patch is still encoded as mail ({field.folded})"
             source.refuse_line(what, field.line, "save it decoded, as `git format-patch` writes it")
+        elif field.key == "content-type" and field.folded.lower().startswith("multipart/"):
+            what = "the patch is a mail of several parts"
+            source.refuse_line(what, field.line, "`patchq import` takes it; or make it without --attach and --inline")
 
 
 def _conditions(source: Source, parts: Parts, name: str) -> tuple[Condition, ...]:
-    found = []
+    found: list[Condition] = []
     for field in parts.fields:
         if field.key != name:
             continue
         for offset, text in enumerate(field.lines):
+            if len(found) == _MAX_CONDITIONS:
+                source.refuse_line(f"more than {_MAX_CONDITIONS} {field.name}", field.line + offset)
+                return tuple(found)
             condition = parse_condition(text.strip(), field.line + offset) if text.strip() else None
             if isinstance(condition, Condition):
                 found.append(condition)

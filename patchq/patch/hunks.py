@@ -16,6 +16,7 @@ _RUN = 64
 _RUNS = {kind: re.compile(rb"(?:[%c][^\n]*\n){1,%d}" % (kind, _RUN)) for kind in (_PLUS, _MINUS, _SPACE)}
 _SHORTEST_MARK = 12
 _SECTION = 512
+_LAST_LINE = (1 << 31) - 1  # git counts lines in a C int
 
 
 def read_hunks(source: Source, at: int) -> tuple[tuple[Hunk, ...], int]:
@@ -34,6 +35,8 @@ def _read_hunk(source: Source, at: int) -> Hunk:
     if not found:
         raise Broken("the hunk's header cannot be read", at, "it reads `@@ -LINE,COUNT +LINE,COUNT @@`")
     old_start, old, new_start, new = (1 if part is None else int(part) for part in found.groups()[:4])
+    if max(old_start + old, new_start + new) > _LAST_LINE:
+        raise Broken("the hunk's header names a line that no file has", at)
     end, leading, trailing, added, deleted = _read_body(source, at, found.end(), old, new)
     if not added and not deleted:
         raise Broken("the hunk changes nothing", at)

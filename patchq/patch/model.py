@@ -9,7 +9,7 @@ from typing import Literal
 from patchq.document import sha256
 from patchq.patch.header import Header
 
-Kind = Literal["modify", "add", "delete", "rename", "mode"]
+Kind = Literal["modify", "add", "delete", "rename", "copy", "mode"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Change:
-    """What the patch does to one file. Copies are refused, so there is no such kind.
+    """What the patch does to one file.
 
-    `old` is None for an added file, `new` for a deleted one. Modes are "100644", "100755" or "120000", None
-    where the patch is silent; ids are the hex of the `index` line, None for "no such file". A plain
-    (non-git) diff that neither names /dev/null nor carries an epoch timestamp is a "modify", although git
-    lets such a diff create a file that is not there.
+    `old` is None for an added file, `new` for a deleted one; of a copy it is what `new` is made from and stays. Modes
+    are "100644", "100755" or "120000", None where the patch is silent; ids are the hex of the `index` line, None for
+    "no such file". A plain (non-git) diff that neither names /dev/null nor carries an epoch timestamp is a "modify",
+    although git lets such a diff create a file that is not there.
     """
 
     old: str | None

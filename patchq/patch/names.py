@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 
 _ESCAPES = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
 _UNESCAPES = {letter: code for code, letter in _ESCAPES.items()}
@@ -17,6 +18,8 @@ _DOT_GIT = re.compile(r"\.git|git~[0-9]+")
 _DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 _MAX_PATH = 4095
 _MAX_COMPONENT = 255
+_MAX_PARTS = 100
+_MAX_STEPS = 256
 
 
 def quote(path: str) -> str:
@@ -49,18 +52,20 @@ def check_path(path: str) -> str | None:
     """Why `path` cannot be the name of a file that a patch touches; None when it can.
 
     The rules are git's for every file system at once (read-cache.c `verify_path` with `core.protectNTFS` and
-    `core.protectHFS`). Tabs, spaces, backslashes and any script are fine; a newline or a NUL is not.
+    `core.protectHFS`). Tabs, newlines, spaces, backslashes and any script are fine; a NUL is not.
     """
     if not path:
         return "is empty"
-    if "\0" in path or "\n" in path:
-        return "contains a NUL or a newline"
+    if "\0" in path:
+        return "contains a NUL"
     if path[0] in "/\\" or _DRIVE.match(path):
         return "is absolute"
     if len(os.fsencode(path)) > _MAX_PATH:
         return f"has more than {_MAX_PATH} bytes"
     if any(len(os.fsencode(part)) > _MAX_COMPONENT for part in path.split("/")):
         return f"has a part of more than {_MAX_COMPONENT} bytes"
+    if path.count("/") >= _MAX_PARTS:
+        return f"has more than {_MAX_PARTS} parts"
     if "" in path.split("/"):
         return "has an empty part"
     # On NTFS a backslash separates too; what would be dangerous there is refused here.
@@ -85,7 +90,7 @@ def is_dot_git(part: str) -> bool:
 
 def check_link(path: str, target: str) -> str | None:
     """Why a symbolic link at `path` may not point to `target`; None when it stays inside the tree."""
-    if not target or "\0" in target or "\n" in target:
+    if not target or "\0" in target or "\n" in target or len(os.fsencode(target)) > _MAX_PATH:
         return "has no readable target"
     if target[0] in "/\\" or _DRIVE.match(target):
         return f"points to the absolute {target!r}"
@@ -97,3 +102,30 @@ def check_link(path: str, target: str) -> str | None:
         if is_dot_git(part):
             return f"points into .git, to {target!r}"
     return None
+
+
+def leads_out(path: str, links: Mapping[str, str]) -> str | None:
+    """Why the link at `path` does not stay inside when all of `links` (path to target) on its way are followed."""
+    at = path.split("/")[:-1]
+    ahead = links[path].split("/")[::-1]
+    if links[path].startswith("/"):
+        return "points to an absolute path"
+    for _ in range(_MAX_STEPS):
+        if not ahead:
+            return None
+        if len(at) + len(ahead) > _MAX_STEPS:
+            break
+        part = ahead.pop()
+        if part == "..":
+            if not at:
+                return "leads out of the tree through other links"
+            at.pop()
+        elif part not in ("", "."):
+            at.append(part)
+            beyond = links.get("/".join(at))
+            if beyond and beyond.startswith("/"):
+                return "leads out of the tree through other links"
+            if beyond:
+                at.pop()
+                ahead.extend(beyond.split("/")[::-1])
+    return "never ends"

@@ -51,7 +51,8 @@ def _check_once(source: Source, changes: tuple[Change, ...]) -> None:
     """Git lists each old and each new name once in a diff; twice means that two diffs were put together."""
     seen: dict[tuple[str, str], int] = {}
     for change in changes:
-        for side, path in (("old", change.old), ("new", change.new)):
+        old = change.old if change.kind != "copy" else None
+        for side, path in (("old", old), ("new", change.new)):
             first = seen.setdefault((side, path), change.line) if path else change.line
             if first != change.line:
                 what = f"{path!r} is changed a second time; the first is on line {first}"

@@ -28,11 +28,9 @@ class Source:
         self._parts = 0
 
     def line_number(self, at: int) -> int:
-        """The 1-based line of offset `at`; cheap when asked in rising order."""
+        """The 1-based line of offset `at`; cheap near the offset that was asked for last."""
         offset, line = self._seen
-        if at < offset:
-            offset, line = 0, 1
-        line += self.data.count(b"\n", offset, at)
+        line += self.data.count(b"\n", offset, at) if at >= offset else -self.data.count(b"\n", at, offset)
         self._seen = (at, line)
         return line
 

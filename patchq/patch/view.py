@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unidiff.errors import UnidiffParseError
-from unidiff.patch import PatchSet
-
 from patchq.patch.model import Change, Hunk, Patch
 
 
@@ -33,6 +30,8 @@ def conflict_view(patch: Patch, path: str, line: int) -> ConflictView | None:
 
 
 def _expected(patch: Patch, change: Change, hunk: Hunk) -> tuple[tuple[int, str], ...]:
+    from unidiff.errors import UnidiffParseError
+
     text = patch.data[hunk.start : hunk.end].decode("utf-8", "replace")
     try:
         return _by_unidiff(text)
@@ -41,6 +40,8 @@ def _expected(patch: Patch, change: Change, hunk: Hunk) -> tuple[tuple[int, str]
 
 
 def _by_unidiff(hunk: str) -> tuple[tuple[int, str], ...]:
+    from unidiff.patch import PatchSet
+
     (block,) = PatchSet(f"--- a/old\n+++ b/new\n{hunk}")[0]
     return tuple(
         (line.source_line_no, line.value.removesuffix("\n")) for line in block if line.source_line_no is not None

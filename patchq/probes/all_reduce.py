@@ -1,92 +1,92 @@
-"""Every rank's number summed over all ranks: 1 + 2 + … + N. Prints one JSON document.
+"""One rank of three sums: every rank's number, over all ranks and within groups; random bf16; and a timed one.
 
-Question: {"ranks": N or null, "backend": NAME or ""}. Without a number there is one rank a device, or two gloo ranks on
-CPUs where torch sees no device.
+Run by `rank`. Question: {"groups": size of a group or null, "mib": MiB of random bf16 or null, "timed_mib": MiB or
+null}. By default 64 MiB on devices and 1 on CPUs are compared with their sum in float64, and with several devices 1024
+MiB are timed.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
 import time
-from datetime import timedelta
 from typing import Any
 
-SECONDS = 300
-MARK = "patchq-rank:"
+REPEATS = 5
+ROUNDOFF = 2.0**-8  # of bfloat16: N numbers added in any order are off by at most N of it times the sum of their sizes
 
 
-def rank(number: int, world: int, backend: str, on_device: bool) -> None:
+def random(number: int, elements: int) -> Any:
+    """The same numbers for a rank wherever they are made."""
+    import torch
+
+    return torch.randn(elements, generator=torch.Generator().manual_seed(number)).bfloat16()
+
+
+def random_sum(number: int, world: int, mib: float, device: Any) -> dict[str, float]:
+    """The largest error of a sum of random bf16, as a share of the sum of the sizes, and what rounding explains."""
     import torch
     import torch.distributed as dist
 
-    device = torch.device("cuda", number) if on_device else torch.device("cpu")
-    if on_device:
-        torch.cuda.set_device(device)
-    dist.init_process_group(backend, rank=number, world_size=world, timeout=timedelta(seconds=SECONDS))
-    value = torch.tensor([float(number + 1)], device=device)
+    elements = int(mib * (1 << 20)) // 2
+    value = random(number, elements).to(device)
     dist.all_reduce(value)
-    print(MARK + json.dumps({"rank": number, "sum": value.item(), "device": str(device)}), flush=True)
-    dist.destroy_process_group()
+    exact = torch.zeros(elements, dtype=torch.float64, device=device)
+    sizes = torch.zeros_like(exact)
+    for other in range(world):
+        part = random(other, elements).to(device)
+        exact += part
+        sizes += part.abs()
+    error = ((value.double() - exact).abs() / sizes.clamp(min=1e-30)).max().item()
+    return {"mib": mib, "error": error, "bound": world * ROUNDOFF}
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def timed(mib: float, device: Any) -> dict[str, float]:
+    """The median seconds of an all-reduce; GB/s on the bus is 2 (N - 1) / N of the bytes a second."""
+    import torch
+    import torch.distributed as dist
+
+    value = torch.zeros(int(mib * (1 << 20)) // 2, dtype=torch.bfloat16, device=device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    seconds = []
+    for _ in range(2 + REPEATS):
+        dist.barrier()
+        wait()
+        begun = time.perf_counter()
+        dist.all_reduce(value)
+        wait()
+        seconds.append(time.perf_counter() - begun)
+    world = dist.get_world_size()
+    median = sorted(seconds[2:])[REPEATS // 2]
+    return {"mib": mib, "seconds": median, "bus": 2 * (world - 1) / world * mib * (1 << 20) / median / 1e9}
 
 
-def spread(world: int, backend: str, on_device: bool) -> dict[str, Any]:
-    """Start the ranks and gather what each says; one that fails ends the wait for the others."""
-    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    words = [str(world), backend, str(int(on_device))]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(number), *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL, text=True,
-        )
-        for number in range(world)
-    ]  # fmt: skip
-    until = time.monotonic() + SECONDS
-    while any(one.poll() is None for one in ranks) and not any(one.poll() for one in ranks):
-        if time.monotonic() > until:
-            break
-        time.sleep(0.05)
-    stuck = [number for number, one in enumerate(ranks) if one.poll() is None]
-    for one in ranks:
-        if one.poll() is None:
-            one.kill()
-    said = [one.communicate() for one in ranks]
-    sums = [json.loads(line.partition(MARK)[2]) for out, _ in said for line in out.splitlines() if MARK in line]
-    errors = {
-        number: (err.strip().splitlines() or [f"exit status {one.returncode}"])[-1]
-        for number, (one, (_, err)) in enumerate(zip(ranks, said, strict=True))
-        if one.returncode and number not in stuck
-    }
-    return {"world": world, "backend": backend, "sums": sums, "errors": errors, "stuck": stuck}
+def group_sum(number: int, world: int, size: int, device: Any) -> float:
+    import torch
+    import torch.distributed as dist
+
+    groups = [dist.new_group(list(range(first, first + size))) for first in range(0, world, size)]
+    value = torch.tensor([float(number + 1)], device=device)
+    dist.all_reduce(value, group=groups[number // size])
+    return float(value.item())
 
 
-def answer(question: dict[str, Any]) -> dict[str, Any]:
-    try:
-        import torch
-    except ImportError as error:
-        return {"not_run": f"torch cannot be imported: {error}"}
-    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    world = int(question.get("ranks") or devices or 2)
-    on_device = 0 < world <= devices
-    return spread(world, question.get("backend") or ("nccl" if on_device else "gloo"), on_device)
+def work(rank: Any, question: dict[str, Any]) -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
 
-
-def main() -> None:
-    sys.path.pop(0)  # the folder of this script
-    if sys.argv[1:]:
-        rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "1")
-        return
-    print("\n" + json.dumps(answer(json.load(sys.stdin))))
-
-
-if __name__ == "__main__":
-    main()
+    value = torch.tensor([float(rank.number + 1)], device=rank.device)
+    dist.all_reduce(value)
+    answer: dict[str, Any] = {"sum": value.item()}
+    rank.tell("summed the numbers")
+    if size := question.get("groups"):
+        answer["group_sum"] = group_sum(rank.number, rank.world, size, rank.device)
+        rank.tell("summed within groups")
+    on_devices = rank.device.type == "cuda"
+    mib = question.get("mib")
+    answer["random"] = random_sum(
+        rank.number, rank.world, (64 if on_devices else 1) if mib is None else mib, rank.device
+    )
+    rank.tell("summed random numbers")
+    mib = question.get("timed_mib")
+    if mib := (1024 if on_devices and rank.world > 1 else 0) if mib is None else mib:
+        answer["timed"] = timed(mib, rank.device)
+    return answer

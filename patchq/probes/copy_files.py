@@ -80,7 +80,8 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     print("\n" + json.dumps(answer(json.load(sys.stdin))))
 
 

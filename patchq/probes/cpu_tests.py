@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 from typing import Any
 
 
@@ -62,7 +63,8 @@ class Watcher:
 
 def main() -> None:
     question = json.load(sys.stdin)
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     if sys.pycache_prefix:  # the work area's own cache: else each child of a test would compile all that it imports
         sys.dont_write_bytecode = False
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -77,7 +79,9 @@ def main() -> None:
 
     watcher = Watcher()
     rootdir = question["rootdir"]
-    options = ["-q", "-p", "no:cacheprovider", "--rootdir", rootdir, "--basetemp", os.path.join(rootdir, "tmp"), "-rs"]
+    os.chdir(rootdir)  # pytest would take a $NAME in the path of its root for a variable
+    tempfile.tempdir = rootdir  # what a test that is killed leaves there goes with it
+    options = ["-q", "-p", "no:cacheprovider", "--rootdir", ".", "--basetemp", os.path.join(rootdir, "tmp"), "-rs"]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         code = pytest.main(options + question["files"], plugins=[watcher])

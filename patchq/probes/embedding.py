@@ -49,16 +49,14 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     except (KeyError, IndexError, TypeError) as error:
         return {"health": "", "error": f"the answer has another form: {type(error).__name__}: {error}"}
     norm = math.sqrt(sum(number * number for number in vector))
-    return {
-        "health": "",
-        "model": told.get("model"),
-        "dimension": len(vector),
-        "norm": norm if math.isfinite(norm) else None,
-    }
+    if not math.isfinite(norm):
+        return {"health": "", "error": "the vector is not finite"}
+    return {"health": "", "model": told.get("model"), "dimension": len(vector), "norm": norm}
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     print("\n" + json.dumps(answer(json.load(sys.stdin))))
 
 

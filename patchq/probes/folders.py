@@ -98,6 +98,13 @@ def unnamed(folder: Path) -> Any:
     return tempfile.TemporaryFile(dir=folder, prefix=".patchq-write-test-")
 
 
+def temporary() -> str:
+    """What `tempfile.gettempdir` says, without the file that it writes to see: one that is killed leaves it behind."""
+    asked = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
+    usable = (one for one in (*asked, "/tmp", "/var/tmp", "/usr/tmp") if one and os.access(one, os.W_OK | os.X_OK))
+    return os.path.abspath(next(usable, os.curdir))
+
+
 def caches() -> dict[str, dict[str, Any]]:
     """The cache folders in force, by the rules of the libraries themselves, and the variable that decided.
 
@@ -116,7 +123,7 @@ def caches() -> dict[str, dict[str, Any]]:
         "torch extensions": (("TORCH_EXTENSIONS_DIR",), os.path.join(home, ".cache", "torch_extensions")),
         "torch inductor": (
             ("TORCHINDUCTOR_CACHE_DIR",),
-            os.path.join(tempfile.gettempdir(), f"torchinductor_{user()}"),
+            os.path.join(temporary(), f"torchinductor_{user()}"),
         ),
         "triton": (("TRITON_CACHE_DIR",), os.path.join(os.environ.get("TRITON_HOME") or home, ".triton", "cache")),
         "vllm": (("VLLM_CACHE_ROOT",), os.path.join(xdg, "vllm")),
@@ -139,7 +146,8 @@ def user() -> str:
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     question = json.load(sys.stdin)
     answer = {
         "folders": {name: describe(path) for name, path in question.get("folders", {}).items()},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import secrets
 import sys
 from typing import Any
 
@@ -33,11 +34,18 @@ def generate(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_actor(question: dict[str, Any]) -> dict[str, Any]:
+    if not (os.environ.get("RAY_ADDRESS") or os.environ.get("RAY_AUTH_MODE")):
+        # Otherwise Ray writes a token to the home, and every later `ray start` asks for it.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     import ray
 
-    remote = ray.remote(num_gpus=question.get("gpus", 1))(generate)
+    gpus = question.get("gpus", 1)
+    remote = ray.remote(num_gpus=gpus)(generate)
     ray.init(address=os.environ.get("RAY_ADDRESS") or None, log_to_driver=False, include_dashboard=False)
     try:
+        there = ray.cluster_resources().get("GPU", 0)
+        if there < gpus:  # the actor would wait for them for ever
+            return {"not_run": f"the Ray cluster has {there:g} GPUs, and the actor asks for {gpus:g}"}
         answer: dict[str, Any] = ray.get(remote.remote(question))
         return answer
     finally:
@@ -53,7 +61,8 @@ def missing(question: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     question = json.load(sys.stdin)
     work = in_actor if question.get("actor") else generate
     why = missing(question)

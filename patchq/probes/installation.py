@@ -5,6 +5,7 @@ Usage: `python installation.py DISTRIBUTION`. Nothing of the distribution is imp
 """
 
 import json
+import os
 import re
 import sys
 from importlib.metadata import Distribution, distributions
@@ -29,11 +30,13 @@ def copies(name: str) -> list[Distribution]:
 
 
 def is_editable(name: str, copy: Distribution) -> bool:
+    path = folder_of(copy) / "direct_url.json"
     try:
-        url = json.loads(copy.read_text("direct_url.json") or "{}")
-    except ValueError:
+        url = json.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, ValueError, RecursionError):
         url = {}
-    return bool(url.get("dir_info", {}).get("editable")) or has_egg_link(name)
+    info = url.get("dir_info") if isinstance(url, dict) else None
+    return (isinstance(info, dict) and bool(info.get("editable"))) or has_egg_link(name)
 
 
 def has_egg_link(name: str) -> bool:
@@ -45,8 +48,21 @@ def has_egg_link(name: str) -> bool:
 
 def modules(copy: Distribution) -> set[str]:
     """The importable names at the top of what was installed; namespace packages are left out."""
-    tops = [re.fullmatch(r"([^/.]+)(/__init__)?\.py", str(path)) for path in copy.files or ()]
-    return {top.group(1) for top in tops if top}
+    record = folder_of(copy) / "RECORD"
+    rows = record.read_bytes().splitlines() if record.is_file() else []
+    tops = [re.match(rb"\"?([^/.,\"]+)(/__init__)?\.py\"?,", row) for row in rows]
+    return {os.fsdecode(top[1]) for top in tops if top}
+
+
+def version_of(copy: Distribution) -> str | None:
+    """None where no metadata says it; a FIFO in its place would be waited for."""
+    paths = (folder_of(copy), *(folder_of(copy) / name for name in ("METADATA", "PKG-INFO")))
+    if any(path.exists() and not (path.is_file() or path.is_dir()) for path in paths):
+        return None
+    try:
+        return copy.metadata["Version"]
+    except ValueError:
+        return None
 
 
 def elsewhere(name: str, root: Path) -> str | None:
@@ -67,7 +83,7 @@ def describe(name: str, copy: Distribution) -> dict[str, object]:
     record = metadata / "RECORD"
     origins = {module: elsewhere(module, metadata.parent) for module in sorted(modules(copy))}
     return {
-        "version": copy.metadata["Version"],
+        "version": version_of(copy),
         "root": str(metadata.parent),
         "metadata": str(metadata),
         "record": str(record) if record.is_file() else None,
@@ -80,7 +96,7 @@ def main() -> None:
     here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
     name = sys.argv[1]
-    print(json.dumps({"copies": [describe(name, copy) for copy in copies(name)]}))
+    print("\n" + json.dumps({"copies": [describe(name, copy) for copy in copies(name)]}))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,13 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+TRACE_SECONDS = 60
+_COMPLAINTS = ("Error processing line", "Error in sitecustomize", "Error in usercustomize")  # of `site`, which goes on
 HERE = str(Path(__file__).resolve().parent)
 
 
@@ -52,12 +55,19 @@ def given() -> dict[bytes, bytes]:
 def traced() -> dict[str, Any]:
     """What `trace` printed in an interpreter of its own."""
     argv = [sys.executable, "-S", "-B", __file__, "trace"]
-    done = subprocess.run(argv, env=given(), capture_output=True, text=True, check=False)
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
-        return answer
-    except ValueError:
-        return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
+    # No pipes, which may be held open by what is left. Here, in a folder that goes, whatever kills this process.
+    with tempfile.TemporaryFile(dir=".") as out, tempfile.TemporaryFile(dir=".") as err:
+        try:
+            subprocess.run(argv, env=given(), stdout=out, stderr=err, check=False, timeout=TRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"error": f"it did not start a second time within {TRACE_SECONDS} s"}
+        out.seek(0)
+        err.seek(0)
+        said = err.read().decode("utf-8", "replace").strip().splitlines()
+        for line in reversed(out.read().splitlines()):
+            if line.startswith(b'{"sources": '):
+                return {**json.loads(line), "complaints": [row for row in said if row.startswith(_COMPLAINTS)]}
+        return {"error": said[-1] if said else "no answer"}
 
 
 class Tracer:
@@ -118,7 +128,8 @@ def trace() -> None:
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     json.load(sys.stdin)
     found = traced()
     files = found.get("files", {})
@@ -136,6 +147,7 @@ def main() -> None:
         "path": sys.path,
         "sources": {entry: sources.get(entry, "unknown") for entry in sys.path},
         "customized": files,
+        "complaints": found.get("complaints", []),
         "environ": {files.get(source, source): names for source, names in found.get("environ", {}).items()},
     }
     if "error" in found:

@@ -5,6 +5,7 @@ Question: {"distributions": [NAME...]}. Of each every copy on the path is listed
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import sys
@@ -12,16 +13,31 @@ import sysconfig
 from importlib.metadata import Distribution, distributions
 
 
+def listed(copy: Distribution, metadata: str) -> set[str]:
+    """The files that RECORD lists; of a distribution without one, what else says so."""
+    record = os.path.join(metadata, "RECORD")
+    if not os.path.isfile(record):
+        return {os.path.normpath(str(copy.locate_file(file))) for file in copy.files or ()}
+    csv.field_size_limit(sys.maxsize)
+    try:
+        with open(record, encoding="utf-8", newline="") as stream:
+            names = [row[0] for row in csv.reader(stream) if row]
+    except (csv.Error, ValueError) as error:
+        sys.exit(f"{record} cannot be read: {error}")
+    return {os.path.normpath(os.path.join(os.path.dirname(metadata), name)) for name in names}
+
+
 def describe(copy: Distribution) -> dict[str, object]:
     metadata = str(copy._path)  # type: ignore[attr-defined]
-    files = {os.path.normpath(str(copy.locate_file(file))) for file in copy.files or ()}
+    files = listed(copy, metadata)
     for folder, _, names in os.walk(metadata):
         files.update(os.path.join(folder, name) for name in names)
     return {"version": copy.version, "root": os.path.dirname(metadata), "files": sorted(files)}
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     question = json.load(sys.stdin)
     answer = {
         "paths": {key: sysconfig.get_paths()[key] for key in ("purelib", "platlib", "scripts", "data", "include")},

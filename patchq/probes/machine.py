@@ -192,7 +192,8 @@ def memory() -> dict[str, int]:
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     question = json.load(sys.stdin)
     answer = {
         "kernel": platform.release(),

@@ -12,12 +12,13 @@ import importlib.util
 import json
 import marshal
 import os
+import stat
 import sys
 import time
 import traceback
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -84,20 +85,32 @@ def copies(distribution: str) -> Iterator[dict[str, Any]]:
         if metadata not in seen:
             seen.add(metadata)
             yield {
-                "version": copy.version,
+                "version": version_of(copy, metadata),
                 "metadata": str(metadata),
-                "source": editable_source(copy.read_text("direct_url.json")),
+                "source": editable_source(metadata / "direct_url.json"),
             }
 
 
-def editable_source(text: str | None) -> str | None:
+def version_of(copy: Distribution, metadata: Path) -> str:
+    """What its metadata says; "?" where that cannot be read, or reading would wait for ever."""
+    paths = (metadata, metadata / "METADATA", metadata / "PKG-INFO")
+    if any(path.exists() and not (path.is_file() or path.is_dir()) for path in paths):
+        return "?"
+    try:
+        return str(copy.version or "?")
+    except ValueError:
+        return "?"
+
+
+def editable_source(path: Path) -> str | None:
     """The folder that an editable install imports from."""
     try:
-        url = json.loads(text or "{}")
-    except ValueError:
+        url = json.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, ValueError, RecursionError):
         return None
-    place = str(url.get("url", "")).removeprefix("file://")
-    return place if url.get("dir_info", {}).get("editable") else None
+    info = url.get("dir_info") if isinstance(url, dict) else None
+    is_editable = isinstance(info, dict) and info.get("editable")
+    return str(url.get("url", "")).removeprefix("file://") if is_editable else None
 
 
 def sourceless(folders: list[str]) -> list[str]:
@@ -134,7 +147,8 @@ def older(path: str) -> CodeType | None:
     cached = importlib.util.cache_from_source(path)
     try:
         source, compiled = os.stat(path), os.stat(cached)
-        if compiled.st_mtime_ns >= source.st_ctime_ns:
+        is_file = stat.S_ISREG(source.st_mode) and stat.S_ISREG(compiled.st_mode)
+        if not is_file or compiled.st_mtime_ns >= source.st_ctime_ns:
             return None
         data = Path(cached).read_bytes()
         flags = int.from_bytes(data[4:8], "little")
@@ -159,7 +173,8 @@ def differs(path: str, code: CodeType) -> bool:
 
 def main() -> None:
     question = json.load(sys.stdin)
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     if question.get("import") and sys.pycache_prefix:  # the work area's own cache: the CPU tests import the same
         sys.dont_write_bytecode = False
     surveyed = {name: survey(name, of) for name, of in question.get("survey", {}).items()}

@@ -1,7 +1,8 @@
 """What is installed, what it requires, and whether its files are as `RECORD` says. Prints one JSON document.
 
 Question: {"protected": [DISTRIBUTION...], "files": false to leave files alone}. Of a protected distribution every file
-is hashed; of the others every Python source and path file is, and the rest is looked at by its size. Nothing of any
+is hashed; of the others every Python source and path file is, and the rest is looked at by its size. What cannot be
+read as a distribution is named under "unread", and what is in one folder twice under "doubles". Nothing of any
 distribution is imported. RECORD: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 """
 
@@ -15,6 +16,7 @@ import multiprocessing
 import os
 import platform
 import re
+import stat
 import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
@@ -30,14 +32,46 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def installed() -> dict[str, Distribution]:
-    """The distributions by canonical name; of several copies the first on the path, which is the one that counts."""
+def installed() -> tuple[dict[str, Distribution], dict[str, list[str]], dict[str, str]]:
+    """The distributions by canonical name; of several copies the first on the path, which is the one that counts.
+
+    With them the metadata of those that are in one folder more than once, and what is none, with the reason.
+    """
     found: dict[str, Distribution] = {}
+    places: dict[tuple[str, str], list[str]] = {}
+    unread: dict[str, str] = {}
     for copy in distributions():
-        name = copy.metadata["Name"]
-        if name:
-            found.setdefault(canonical(name), copy)
-    return found
+        try:
+            name = name_of(copy)
+        except (OSError, ValueError) as error:
+            unread[str(folder_of(copy))] = str(error)
+            continue
+        found.setdefault(canonical(name), copy)
+        real = os.path.realpath(folder_of(copy))
+        same = places.setdefault((canonical(name), os.path.dirname(real)), [])
+        if real not in same:
+            same.append(real)
+    return found, {name: same for (name, _), same in places.items() if len(same) > 1}, unread
+
+
+def name_of(copy: Distribution) -> str:
+    """The name in a distribution's metadata; raises `ValueError` or `OSError` where that cannot be read.
+
+    Opening a FIFO would wait for ever, so files are looked at before.
+    """
+    for path in (folder_of(copy), *(folder_of(copy) / name for name in ("METADATA", "PKG-INFO", "requires.txt"))):
+        if os.path.exists(path) and not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{path} is not a regular file")
+    name, version = copy.metadata["Name"], copy.metadata["Version"]
+    if not name or not version:
+        raise ValueError("its metadata is not there, or has no name or version")
+    return str(name)
+
+
+def text_of(copy: Distribution, name: str) -> str | None:
+    """A file of a distribution's metadata; None where it is not there, or no regular file."""
+    path = folder_of(copy) / name
+    return None if os.path.exists(path) and not path.is_file() else copy.read_text(name)
 
 
 def folder_of(copy: Distribution) -> Path:
@@ -46,10 +80,16 @@ def folder_of(copy: Distribution) -> Path:
 
 def url_of(copy: Distribution) -> dict[str, Any]:
     try:
-        url = json.loads(copy.read_text("direct_url.json") or "{}")
-    except ValueError:
+        url = json.loads(text_of(copy, "direct_url.json") or "{}")
+    except (ValueError, RecursionError):
         return {}
     return url if isinstance(url, dict) else {}
+
+
+def part_of(url: dict[str, Any], name: str) -> dict[str, Any]:
+    """One of the objects in it; whoever wrote it may have put anything there."""
+    part = url.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def frozen(copy: Distribution) -> str:
@@ -58,10 +98,10 @@ def frozen(copy: Distribution) -> str:
     place = str(url.get("url", ""))
     if not place:
         return f"{name}=={copy.version}"
-    if url.get("dir_info", {}).get("editable"):
+    if part_of(url, "dir_info").get("editable"):
         return f"-e {place.removeprefix('file://')}"
-    vcs = url.get("vcs_info")
-    return f"{name} @ {vcs['vcs']}+{place}@{vcs['commit_id']}" if vcs else f"{name} @ {place}"
+    vcs = part_of(url, "vcs_info")
+    return f"{name} @ {vcs.get('vcs')}+{place}@{vcs.get('commit_id')}" if vcs else f"{name} @ {place}"
 
 
 def describe(copy: Distribution) -> dict[str, Any]:
@@ -71,20 +111,30 @@ def describe(copy: Distribution) -> dict[str, Any]:
         "root": str(folder_of(copy).parent),
         "metadata": str(folder_of(copy)),
         "requires": copy.requires or [],
-        "editable": bool(url_of(copy).get("dir_info", {}).get("editable")),
+        "editable": bool(part_of(url_of(copy), "dir_info").get("editable")),
         "frozen": frozen(copy),
     }
 
 
-def rows_of(copy: Distribution) -> list[Row] | None:
-    """The rows of a distribution's `RECORD`, compiled files left out; None where it has none."""
-    text = copy.read_text("RECORD")
-    if text is None:
-        return None
-    rows = (row for row in csv.reader(text.splitlines()) if len(row) == 3)
-    return [
-        (name, digest, int(size) if size.isdigit() else -1) for name, digest, size in rows if not name.endswith(".pyc")
-    ]
+def rows_of(copy: Distribution) -> tuple[list[Row], list[Verdict]] | None:
+    """The rows of a `RECORD`, compiled files left out, and what in it is no row; None where there is none."""
+    csv.field_size_limit(sys.maxsize)
+    rows: list[Row] = []
+    wrong: list[Verdict] = []
+    record = f"{folder_of(copy).name}/RECORD"
+    try:
+        for number, row in enumerate(csv.reader((text_of(copy, "RECORD") or "").splitlines()), 1):
+            if len(row) == 3:
+                rows.append((row[0], row[1], size_of(row[2])))
+            elif row:
+                wrong.append((record, f"has no PATH,HASH,SIZE in row {number}", ""))
+    except (csv.Error, ValueError) as error:
+        wrong.append((record, f"cannot be read: {error}", ""))
+    return ([row for row in rows if not row[0].endswith(".pyc")], wrong) if rows or wrong else None
+
+
+def size_of(text: str) -> int:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
 def chunks(root: str, rows: list[Row], whole: bool) -> Iterator[tuple[str, list[Row], bool]]:
@@ -111,12 +161,15 @@ def verdict(root: str, row: Row, is_hashed: bool) -> Verdict:
     name, digest, size = row
     path = os.path.join(root, name)
     try:
+        status = os.stat(path)
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            return name, "is not a regular file", ""  # a FIFO would be waited for, and a device has no end
         if not is_hashed or not digest:
-            found = os.stat(path).st_size
+            found = status.st_size
             return name, f"has {found} bytes, RECORD says {size}" if size not in (-1, found) else "", ""
         algorithm, _, expected = digest.partition("=")
         actual = hash_file(path, algorithm)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:  # a hash without a length of its own is a TypeError
         return name, "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}", ""
     return name, "" if actual == expected.rstrip("=") else "is not the file that RECORD lists", actual
 
@@ -133,7 +186,7 @@ def extras(root: str, rows: list[Row], listed: set[str]) -> list[str]:
     """Files in the packages of a distribution that no `RECORD` lists: several may share a namespace."""
     tops = {os.path.normpath(name).split("/")[0] for name, _, _ in rows if "/" in name}
     found: list[str] = []
-    for top in sorted(tops - {".."}):
+    for top in sorted(tops - {"", ".."}):
         for folder, folders, files in os.walk(os.path.join(root, top)):
             folders[:] = [name for name in folders if name != "__pycache__"]
             found += [path for name in files if (path := os.path.join(folder, name)) not in listed]
@@ -142,7 +195,8 @@ def extras(root: str, rows: list[Row], listed: set[str]) -> list[str]:
 
 def verdicts(found: dict[str, Distribution], protected: set[str]) -> dict[str, dict[str, Any]]:
     """What is wrong with the files of each distribution, and the digest over each protected one."""
-    rows = {name: rows_of(copy) for name, copy in found.items()}
+    records = {name: rows_of(copy) for name, copy in found.items()}
+    rows = {name: record[0] if record else None for name, record in records.items()}
     roots = {name: str(folder_of(copy).parent) for name, copy in found.items()}
     portions = [
         (name, chunk) for name, own in rows.items() for chunk in chunks(roots[name], own or [], name in protected)
@@ -150,7 +204,7 @@ def verdicts(found: dict[str, Distribution], protected: set[str]) -> dict[str, d
     portions.sort(key=lambda portion: -sum(max(row[2], 0) for row in portion[1][1]))
     with multiprocessing.get_context("fork").Pool(min(os.cpu_count() or 1, 8)) as pool:
         checked = pool.map(check, [chunk for _, chunk in portions], chunksize=1)
-    results: dict[str, list[Verdict]] = {name: [] for name in found}
+    results: dict[str, list[Verdict]] = {name: list(record[1]) if record else [] for name, record in records.items()}
     for (name, _), part in zip(portions, checked, strict=True):
         results[name] += part
     listed = {os.path.normpath(os.path.join(roots[name], row[0])) for name, own in rows.items() for row in own or ()}
@@ -190,14 +244,17 @@ def markers() -> dict[str, str]:
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     question = json.load(sys.stdin)
-    found = installed()
+    found, doubles, unread = installed()
     protected = {canonical(name) for name in question.get("protected", [])}
     answer = {
         "markers": markers(),
         "distributions": {name: describe(copy) for name, copy in sorted(found.items())},
         "records": verdicts(found, protected) if question.get("files", True) else {},
+        "doubles": doubles,
+        "unread": unread,
     }
     print("\n" + json.dumps(answer))
 

@@ -30,7 +30,8 @@ def flash_attn() -> dict[str, Any]:
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     json.load(sys.stdin)
     print("\n" + json.dumps(flash_attn()))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import sys
 from typing import Any
@@ -64,7 +65,32 @@ def actors(ray: Any, question: dict[str, Any]) -> list[dict[str, Any]]:
     return answers
 
 
+def hand_in_token(address: str) -> None:
+    """Do about a token what Ray does for training, but leave none in the home.
+
+    Newer Rays ask for a token in a cluster that `ray.init` starts, and write a new one to `~/.ray`, which every later
+    `ray start` would ask for. A cluster that Ray finds by itself gets this user's token, one in `RAY_ADDRESS` does not
+    (`ray._private.authentication.authentication_token_setup`).
+    """
+    if "RAY_AUTH_MODE" in os.environ or os.environ.get("RAY_ADDRESS", "auto") not in ("", "auto"):
+        return
+    place = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
+    if not (os.environ.get("RAY_AUTH_TOKEN") or os.path.exists(place)):
+        if address:
+            return
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    os.environ["RAY_AUTH_MODE"] = "token"
+
+
+def causes(error: BaseException) -> list[str]:
+    """The error and what caused it, outermost first: Ray's own words often end at "Failed to connect"."""
+    line = f"{type(error).__name__}: {error}"
+    return [line, *(causes(error.__cause__) if error.__cause__ else [])]
+
+
 def answer(question: dict[str, Any]) -> dict[str, Any]:
+    address = question.get("address") or os.environ.get("RAY_ADDRESS", "")
+    hand_in_token(address)
     try:
         import ray
     except ImportError as error:
@@ -73,7 +99,6 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {"origin": getattr(ray, "__file__", None), "lacking": lacking}
     if lacking:
         return facts
-    address = question.get("address") or os.environ.get("RAY_ADDRESS", "")
     facts |= {
         "version": ray.__version__,
         "address": address,
@@ -89,14 +114,17 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         facts["resources"] = ray.cluster_resources()
         facts["actors"] = actors(ray, question)
     except Exception as error:
-        facts["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+        said = causes(error)
+        facts["error"] = said[0].splitlines()[0]
+        facts["asks_token"] = any("InvalidAuthToken" in line for line in said)
     finally:
         ray.shutdown()
     return facts
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     print("\n" + json.dumps(answer(json.load(sys.stdin)), default=str), flush=True)
 
 

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,12 @@ def chain(names: list[str], generation: int = 1) -> list[dict[str, dict[str, str
     if generation == GENERATIONS:
         return [mine]
     argv = [sys.executable, "-B", __file__, str(generation + 1)]
-    done = subprocess.run(argv, input=json.dumps(names), capture_output=True, text=True, check=True)
-    return [mine, *json.loads(done.stdout.strip().rpartition("\n")[2])]
+    # No pipe, which may be held open by what start-up leaves running; here, in a folder that goes.
+    with tempfile.TemporaryFile(dir=".") as out:
+        subprocess.run(argv, input=json.dumps(names).encode(), stdout=out, check=True)
+        out.seek(0)
+        rest = next(line for line in reversed(out.read().splitlines()) if line.startswith(b'[{"given": '))
+    return [mine, *json.loads(rest)]
 
 
 def launcher(name: str) -> dict[str, Any]:
@@ -43,6 +48,8 @@ def launcher(name: str) -> dict[str, Any]:
     path = shutil.which(name)
     if path is None:
         return {"path": None}
+    if not os.path.isfile(path):
+        return {"path": path, "interpreter": "nothing: it is no regular file", "ours": False}
     with open(path, "rb") as stream:
         head = stream.read(1024)
     interpreter = interpreter_of(head.decode("utf-8", "replace"))
@@ -82,7 +89,8 @@ def home(interpreter: str) -> str:
 
 
 def main() -> None:
-    sys.path.pop(0)  # the folder of this script
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # the folder of this script
     question = json.load(sys.stdin)
     if sys.argv[1:]:
         print("\n" + json.dumps(chain(question, int(sys.argv[1]))))

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from patchq.document import Document
+from patchq.location import check_location
 
 BaselineForm = Literal["git", "sdist", "installed"]
 
@@ -31,9 +32,28 @@ def _inner_path(value: str) -> str:
     return value
 
 
+def _location(value: str) -> str:
+    """A source that holds a variable is checked when it is known what stands for it."""
+    if reason := None if "${" in value else check_location(value):
+        raise ValueError(f"the source {reason}")
+    return value
+
+
 CommitId = Annotated[str, AfterValidator(_full_id)]
 Sha256 = Annotated[str, AfterValidator(_digest)]
 InnerPath = Annotated[str, AfterValidator(_inner_path)]
+
+
+def _file_path(value: str) -> str:
+    from patchq.patch import check_path  # only a lock and a bundle hold one
+
+    if reason := check_path(value):
+        raise ValueError(f"the path {reason}")
+    return value
+
+
+FilePath = Annotated[str, AfterValidator(_file_path)]
+Location = Annotated[str, AfterValidator(_location)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
@@ -41,14 +61,14 @@ class GitSubmodule(Document):
     """A submodule of a git baseline: the commit that its gitlink names, and where to have it from."""
 
     commit: CommitId
-    source: str
+    source: Location
 
 
 class GitBaseline(Document):
     """A full commit id; `source` is a path or URL and may hold `${VARIABLES}`."""
 
     commit: CommitId
-    source: str
+    source: Location
     submodules: dict[InnerPath, GitSubmodule] = {}
 
 

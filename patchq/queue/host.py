@@ -11,14 +11,33 @@ from pathlib import Path
 
 from patchq.document import Document, load_yaml
 from patchq.errors import Invalid
+from patchq.location import local_path
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
+
+
+HOST_FILE = "host.yaml"
 
 
 class HostFile(Document):
-    """`host.yaml`: values for variables that the shell does not set."""
+    """`host.yaml`: values for variables that the shell does not set, and whose signatures count here.
+
+    `allowed_signers` is the path of a list in OpenSSH's form, a relative one from the work area; `~` and `${VARIABLES}`
+    may stand in it.
+    """
 
     variables: dict[str, str] = {}
+    allowed_signers: str = ""
+
+
+def read_host_file(work: Path) -> HostFile:
+    """`host.yaml` of a work area; empty where there is none."""
+    path = work / HOST_FILE
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return HostFile()
+    return load_yaml(path, HostFile)
 
 
 @dataclass(frozen=True)
@@ -30,8 +49,7 @@ class Host:
     @classmethod
     def here(cls, work: Path | None = None) -> Host:
         """This host, with `host.yaml` of a work area. `PATCHQ_PYTHON` is the interpreter that runs patchq."""
-        path = work / "host.yaml" if work else None
-        written = load_yaml(path, HostFile).variables if path and path.exists() else {}
+        written = read_host_file(work).variables if work else {}
         return cls({"PATCHQ_PYTHON": sys.executable, **written, **os.environ})
 
     def expand(self, text: str, where: str) -> str:
@@ -45,8 +63,8 @@ class Host:
                               hint="set it in the shell or in host.yaml of the work area")  # fmt: skip
             return known
 
-        return _REFERENCE.sub(value, text)
+        return re.sub(_REFERENCE, value, text)
 
     def path(self, text: str, where: str, base: Path) -> Path:
         """`text` expanded, as an absolute path; a relative one is taken from `base`."""
-        return (base / Path(self.expand(text, where)).expanduser()).absolute()
+        return (base / local_path(self.expand(text, where), where)).absolute()

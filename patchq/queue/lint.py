@@ -45,31 +45,32 @@ def _all_patches(queue: Queue) -> list[QueuedPatch]:
     return [queued for upstream in queue.upstreams.values() for queued in upstream.patches]
 
 
-def _target_file(queue: Queue, name: str) -> str:
-    return str(queue.root / "targets" / f"{name}.yaml")
-
-
 def _globs_match(queue: Queue) -> Iterator[Problem]:
     for name, target in queue.targets.items():
         own = [queued for queued in _all_patches(queue) if queued.upstream in target.upstreams]
         names = [queued.name for queued in own]
-        for glob in (*target.exclude, *(item.match for item in target.includes())):
+        included = target.includes()
+        globs = [("exclude", at, glob) for at, glob in enumerate(target.exclude)]
+        globs += [("include", at, item.match) for at, item in enumerate(included)]
+        for key, at, glob in globs:
             if not any(matches(glob, patch) for patch in names):
-                yield Problem(f"{glob!r} matches no patch", _target_file(queue, name), nearest(glob, names))
-        for item in target.includes():
+                where = queue.place(f"targets/{name}.yaml", key, at)
+                yield Problem(f"{glob!r} matches no patch", where, nearest(glob, names))
+        for at, item in enumerate(included):
             for queued in own:
                 against = against_guards(queued, target.traits)
                 if matches(item.match, queued.name) and against and not item.force:
-                    yield Problem(f"include {item.match!r} goes against {queued.name}'s {against}",
-                                  _target_file(queue, name), "say force: true with a reason")  # fmt: skip
+                    where = queue.place(f"targets/{name}.yaml", "include", at)
+                    what = f"include {item.match!r} goes against {queued.name}'s {against}"
+                    yield Problem(what, where, "say force: true with a reason")
 
 
 def _variants_match(queue: Queue) -> Iterator[Problem]:
     research = [queued.name for queued in _all_patches(queue) if queued.entry.layer == "research"]
     for name, variant in queue.variants.items():
-        for glob in variant.research:
+        for at, glob in enumerate(variant.research):
             if not any(matches(glob, patch) for patch in research):
-                where = str(queue.root / "variants" / f"{name}.yaml")
+                where = queue.place(f"variants/{name}.yaml", "research", at)
                 yield Problem(f"{glob!r} matches no research patch", where, nearest(glob, research))
 
 
@@ -91,19 +92,22 @@ def _patches_refer(queue: Queue) -> Iterator[Problem]:
         path = str(queue.root / queued.name)
         for required in queued.patch.header.requires:
             if required not in known:
-                yield Problem(f"requires {required!r}, which is not in the queue", path, nearest(required, known))
+                where = f"{path}:{queued.patch.header.line_of('requires', required)}"
+                yield Problem(f"requires {required!r}, which is not in the queue", where, nearest(required, known))
         for test in queued.patch.header.tests:
             if f"{queued.upstream}/{test}" not in queue.digests:
                 tests = [name for name in queue.digests if name.startswith(f"{queued.upstream}/tests/")]
-                yield Problem(f"names the test {test!r}, which is not there", path, nearest(test, tests))
+                where = f"{path}:{queued.patch.header.line_of('tests', test)}"
+                yield Problem(f"names the test {test!r}, which is not there", where, nearest(test, tests))
 
 
 def _traits_are_used(queue: Queue) -> Iterator[Problem]:
     named = {guard[1:] for queued in _all_patches(queue) for guard in queued.entry.guards}
     for name, target in queue.targets.items():
-        for trait in target.traits:
+        for at, trait in enumerate(target.traits):
             if trait not in named:
-                yield Problem(f"no guard names the trait {trait!r}", _target_file(queue, name))
+                where = queue.place(f"targets/{name}.yaml", "traits", at)
+                yield Problem(f"no guard names the trait {trait!r}", where)
 
 
 def _layers_in_order(queue: Queue) -> Iterator[Problem]:

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from patchq.document import MAX_BYTES, Document, nearest, parse_yaml, sha256
+from patchq.document import MAX_BYTES, Document, nearest, parse_yaml, place_in, sha256
 from patchq.errors import Invalid, Problem
-from patchq.patch import Patch, parse_patch
 from patchq.queue.baseline import Baseline
 from patchq.queue.target import QueueSettings, Target, Variant
 from patchq.queuejournal import LOCK_NAME, read_queue
 from patchq.series import LAYERS, Series, SeriesEntry, parse_series
+
+if TYPE_CHECKING:  # verbs that look into no patch do not pay for what reads them
+    from patchq.patch import Patch
 
 MAX_PATCH = 64 << 20
 _FOLDERS = ("targets", "variants")
@@ -22,28 +24,61 @@ _FOLDERS = ("targets", "variants")
 
 @dataclass(frozen=True)
 class QueuedPatch:
-    """A patch in its place: the series entry, and the patch itself or what is wrong with its file."""
+    """A patch in its place: the series entry, and the bytes of its file below `folder` (None: it is not there).
+
+    They are understood when first asked about, as what is wrong in one patch does not stop the queue.
+    """
 
     upstream: str
     entry: SeriesEntry
-    patch: Patch | None
-    problems: tuple[Problem, ...] = ()
+    data: bytes | None = field(repr=False)
+    folder: Path = Path()
 
     @property
     def name(self) -> str:
         """`UPSTREAM/LAYER/NAME`."""
         return f"{self.upstream}/{self.entry.name}"
 
+    @property
+    def patch(self) -> Patch | None:
+        """The patch itself; None where its file cannot be read, for which `problems` has the reasons."""
+        return self._understood[0]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return self._understood[1]
+
+    @cached_property
+    def _understood(self) -> tuple[Patch | None, tuple[Problem, ...]]:
+        from patchq.patch import parse_patch
+
+        where = str(self.folder / self.entry.name)
+        if self.data is None:
+            place = f"{self.folder / 'series'}:{self.entry.line}"
+            return None, (Problem(f"{self.entry.name} is listed but not there", place),)
+        try:
+            return parse_patch(self.name, _within(self.data, MAX_PATCH, where), where, self.entry.strip), ()
+        except Invalid as error:
+            return None, error.problems
+
 
 @dataclass(frozen=True)
 class Upstream:
-    """One upstream of the queue."""
+    """One upstream of the queue; `files` are those of the whole queue."""
 
     name: str
     folder: Path
     baseline: Baseline
     series: Series
-    patches: tuple[QueuedPatch, ...]
+    files: Mapping[str, bytes] = field(repr=False)
+
+    @cached_property
+    def patches(self) -> tuple[QueuedPatch, ...]:
+        """The patches in their order."""
+        return tuple(
+            QueuedPatch(self.name, entry, self.files.get(f"{self.name}/{entry.name}"), self.folder)
+            for entry in self.series.entries
+        )
 
 
 @dataclass(frozen=True)
@@ -61,6 +96,10 @@ class Queue:
     def digests(self) -> dict[str, str]:
         """The SHA-256 of every file but the lock, by its path below `root`."""
         return {path: sha256(data) for path, data in self.files.items() if path != LOCK_NAME}
+
+    def place(self, inner: str, *at: str | int) -> str:
+        """`FILE:LINE` of what stands at a location of a YAML file of the queue."""
+        return place_in(self.files[inner], str(self.root / inner), at)
 
     def target(self, name: str) -> Target:
         """The target called `name`; raises `Invalid` with the nearest name."""
@@ -114,7 +153,7 @@ def parse_queue(root: Path, files: Mapping[str, bytes], problems: Iterable[Probl
 
     What is wrong inside a patch file does not stop the queue: that patch is `malformed`, the others go on.
     """
-    reader = _Reader(root, files, list(problems))
+    reader = _Reader(root, files, [*problems, *_odd_names(root, files)])
     settings = reader.yaml("queue.yaml", QueueSettings)
     targets = reader.folder("targets", Target)
     variants = reader.folder("variants", Variant)
@@ -125,6 +164,27 @@ def parse_queue(root: Path, files: Mapping[str, bytes], problems: Iterable[Probl
         raise Invalid(reader.problems)
     whole = {name: upstream for name, upstream in upstreams.items() if upstream}
     return Queue(root, settings, whole, targets, variants, files)
+
+
+def _odd_names(root: Path, files: Mapping[str, bytes]) -> Iterator[Problem]:
+    """Files that a bundle could not carry, and those that would pass for a target or a variant and are none."""
+    first: dict[str, str] = {}
+    for path in sorted(files):
+        parts = path.split("/")
+        steps = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+        twin = next((first[step.lower()] for step in steps if first.setdefault(step.lower(), step) != step), None)
+        if twin:
+            yield Problem(f"differs from {twin} in case only", str(root / path), "give it another name")
+        if not path.isprintable() or "\\" in path:
+            hint = "names of a queue's files are printable and have no backslash"
+            yield Problem(f"{path!r} is no name for a file of a queue", str(root), hint)
+        if (
+            parts[0] in _FOLDERS
+            and len(parts) == 2
+            and path.lower().endswith((".yml", ".yaml"))
+            and not path.endswith(".yaml")
+        ):
+            yield Problem("is read by nobody", str(root / path), "its name has to end in .yaml")
 
 
 Loaded = TypeVar("Loaded")
@@ -141,48 +201,50 @@ class _Reader:
     problems: list[Problem]
 
     def yaml(self, inner: str, model: type[Model]) -> Model | None:
-        return self._collect(lambda: parse_yaml(self._bytes(inner, MAX_BYTES), model, str(self.root / inner)))
+        return self._collect(lambda: parse_yaml(self._bytes(inner), model, str(self.root / inner)))
 
     def folder(self, name: str, model: type[Yaml]) -> dict[str, Yaml]:
-        listed = [path for path in sorted(self.files) if PurePosixPath(path).match(f"{name}/*.yaml")]
-        documents = {PurePosixPath(path).stem: self.yaml(path, model) for path in listed if path.count("/") == 1}
+        inside = [path for path in sorted(self.files) if path.startswith(f"{name}/") and path.endswith(".yaml")]
+        documents = {PurePosixPath(path).stem: self.yaml(path, model) for path in inside if path.count("/") == 1}
         return {stem: document for stem, document in documents.items() if document}
 
     def upstream(self, name: str) -> Upstream | None:
         folder = self.root / name
         where = str(folder / "series")
         baseline = self.yaml(f"{name}/baseline.yaml", Baseline)
-        series = self._collect(lambda: parse_series(self._bytes(f"{name}/series", MAX_BYTES), where))
+        series = self._collect(lambda: parse_series(self._bytes(f"{name}/series"), where))
         if baseline is None or series is None:
             return None
         if baseline.upstream != name:
             what = f"upstream is {baseline.upstream!r}, the folder {name!r}"
             self.problems.append(Problem(what, str(folder / "baseline.yaml")))
-        patches = tuple(self._patch(name, entry) for entry in series.entries)
         self.problems.extend(self._strays(name, {entry.name for entry in series.entries}))
-        return Upstream(name, folder, baseline, series, patches)
+        return Upstream(name, folder, baseline, series, self.files)
 
     def uses(self, targets: Mapping[str, Target], upstreams: Mapping[str, Upstream | None]) -> Iterator[Problem]:
-        """Upstreams, and forms of their baselines, that a target names and that are not there."""
+        """Upstreams, forms of their baselines and environments that a target names and that are not there."""
         for target, declared in targets.items():
-            where = str(self.root / "targets" / f"{target}.yaml")
+            inner = f"targets/{target}.yaml"
             for name, use in declared.upstreams.items():
                 upstream = upstreams.get(name)
                 if name not in upstreams:
+                    where = self._place(inner, "upstreams", name)
                     yield Problem(f"there is no upstream {name!r}", where, nearest(name, list(upstreams)))
                 elif upstream and use.baseline not in upstream.baseline.forms():
+                    where = self._place(inner, "upstreams", name, "baseline")
                     yield Problem(f"{name} declares no {use.baseline} baseline", where)
+                for at, env in enumerate(use.environments):
+                    if env not in declared.environments:
+                        where = self._place(inner, "upstreams", name, "environments", at)
+                        what = f"{env!r} is not among the environments of this target"
+                        yield Problem(what, where, nearest(env, list(declared.environments)))
+            if declared.allowed_signers and declared.allowed_signers not in self.files:
+                what = f"allowed_signers: there is no file {declared.allowed_signers!r} below series/"
+                where = self._place(inner, "allowed_signers")
+                yield Problem(what, where, nearest(declared.allowed_signers, list(self.files)))
 
-    def _patch(self, upstream: str, entry: SeriesEntry) -> QueuedPatch:
-        name = f"{upstream}/{entry.name}"
-        if name not in self.files:
-            place = f"{self.root / upstream / 'series'}:{entry.line}"
-            return QueuedPatch(upstream, entry, None, (Problem(f"{entry.name} is listed but not there", place),))
-        try:
-            patch = parse_patch(name, self._bytes(name, MAX_PATCH), str(self.root / name), entry.strip)
-            return QueuedPatch(upstream, entry, patch)
-        except Invalid as error:
-            return QueuedPatch(upstream, entry, None, error.problems)
+    def _place(self, inner: str, *at: str | int) -> str:
+        return place_in(self.files[inner], str(self.root / inner), at)
 
     def _strays(self, upstream: str, listed: set[str]) -> Iterator[Problem]:
         """Patch files that no series line names: they would silently never apply."""
@@ -193,13 +255,11 @@ class _Reader:
                     hint = f"list it in {upstream}/series, or remove it"
                     yield Problem("is in no series line", str(self.root / path), hint)
 
-    def _bytes(self, inner: str, limit: int) -> bytes:
+    def _bytes(self, inner: str) -> bytes:
         data, where = self.files.get(inner), str(self.root / inner)
         if data is None:
             raise Invalid("there is no such file", where=where)
-        if len(data) > limit:
-            raise Invalid(f"has {len(data)} bytes; at most {limit} are allowed", where=where)
-        return data
+        return _within(data, MAX_BYTES, where)
 
     def _collect(self, load: Callable[[], Loaded]) -> Loaded | None:
         try:
@@ -207,3 +267,9 @@ class _Reader:
         except Invalid as error:
             self.problems.extend(error.problems)
             return None
+
+
+def _within(data: bytes, limit: int, where: str) -> bytes:
+    if len(data) > limit:
+        raise Invalid(f"has {len(data)} bytes; at most {limit} are allowed", where=where)
+    return data

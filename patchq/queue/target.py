@@ -5,23 +5,24 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, Field, model_validator
 
-from patchq.document import Document
+from patchq.document import Document, One
 from patchq.ladder.model import Ladder
-from patchq.queue.baseline import BaselineForm, Name
+from patchq.queue.baseline import BaselineForm, InnerPath, Name
 from patchq.series import TRAIT
 
-Trait = Annotated[str, Field(pattern=f"^{TRAIT.pattern}$")]
+Trait = Annotated[str, Field(pattern=f"^{TRAIT}$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 PythonVersion = Annotated[str, Field(pattern=r"^3\.\d+(\.\d+)?$")]
 
-_CONFLICT = re.compile(r"(\S+)(?: \S+)? (?:has requirement|requires) (.+?)(?:, which is not installed)?\.?")
+_CONFLICT = r"(\S+)(?: \S+)? (?:has requirement|requires) (.+?)(?:, which is not installed)?\.?"
 
 
 def _conflict(value: str) -> str:
-    found = _CONFLICT.fullmatch(value)
+    from packaging.requirements import InvalidRequirement, Requirement  # few queues have one
+
+    found = re.fullmatch(_CONFLICT, value)
     try:
         Requirement(found[2] if found else "")
     except InvalidRequirement:
@@ -113,23 +114,19 @@ class Environment(Document):
 
 
 class Target(Document):
-    """A kind of machine: what it is, which patches it takes, where work happens, what has to hold."""
+    """A kind of machine: what it is, which patches it takes, where work happens, what has to hold.
+
+    `allowed_signers` is a file of the queue (its path below `series/`): who may sign a bundle that follows this one.
+    """
 
     description: str
     traits: tuple[Trait, ...] = ()
-    work: str
+    work: Annotated[str, Field(min_length=1)]
     include: tuple[str | Include, ...] = ()
     exclude: tuple[str, ...] = ()
     upstreams: dict[Name, TargetUpstream]
     environments: dict[Name, Environment]
-
-    @model_validator(mode="after")
-    def _environments_exist(self) -> Target:
-        for name, upstream in self.upstreams.items():
-            unknown = [env for env in upstream.environments if env not in self.environments]
-            if unknown:
-                raise ValueError(f"upstream {name} names the environment {unknown[0]!r}, which is not declared")
-        return self
+    allowed_signers: InnerPath | None = None
 
     def includes(self) -> tuple[Include, ...]:
         """The include entries in their long form."""
@@ -146,6 +143,6 @@ class Variant(Document):
 class QueueSettings(Document):
     """`queue.yaml`."""
 
-    schema_version: Literal[1] = Field(alias="schema")
+    schema_version: One = Field(alias="schema")
     name: Name
     description: str = ""

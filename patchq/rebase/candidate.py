@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchq.authoring.versions import version_in
 from patchq.document import parse_yaml
 from patchq.engine import Base
 from patchq.errors import Invalid, PatchqError, Prevented, Refused
 from patchq.importing.clone import Clone
-from patchq.index import Pin, fetch, find_sdist
+from patchq.index import Pin
+from patchq.index.download import fetch, find_sdist
 from patchq.queue.baseline import Baseline, BaselineForm, SdistBaseline
 from patchq.queue.load import Upstream
 from patchq.sources import Sources, import_sdist, sdist_folder
 from patchq.store import Source, fetch_commit
 from patchq.store.fetch import next_ref, resolve_name
-from patchq.versions import version_in
 
 
 @dataclass(frozen=True)

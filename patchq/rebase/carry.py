@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from patchq.authoring.merging import Merged, dropped, merge
+from patchq.authoring.newdiff import make_diff
+from patchq.authoring.relations import hunk_rows
 from patchq.engine import Engine
+from patchq.engine.places import findings
 from patchq.errors import Invalid
-from patchq.merging import Merged, dropped, merge
-from patchq.newdiff import make_diff
 from patchq.patch import Patch, parse_patch
-from patchq.places import findings
 from patchq.queue.baseline import Baseline
-from patchq.relations import hunk_rows
 from patchq.report import State
 from patchq.store import Store
 
-_IMPORT = re.compile(rb"\s*(?:from\s+([A-Za-z_][\w.]*)\s+import\s|import\s+([A-Za-z_][\w.]*))")
+_IMPORT = rb"\s*(?:from\s+([A-Za-z_][\w.]*)\s+import\s|import\s+([A-Za-z_][\w.]*))"
 
 
 class Fate(str, Enum):
@@ -119,7 +119,7 @@ def _imported(patch: Patch, baseline: Baseline) -> Iterator[tuple[str, str]]:
     for change in patch.changes:
         for hunk in change.hunks if change.path.endswith(".py") else ():
             for sign, text in hunk_rows(patch, hunk):
-                found = _IMPORT.match(text) if sign == b"+" else None
+                found = re.match(_IMPORT, text) if sign == b"+" else None
                 module = (found[1] or found[2]).decode() if found else ""
                 if module.split(".")[0] in baseline.packages:
                     yield module, change.path

@@ -9,15 +9,14 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
-from patchq.document import Document, load_json, to_json, write_atomic
+from patchq.authoring.merging import Merged
+from patchq.document import Document, One, load_json, to_json, write_atomic
 from patchq.errors import Problem, Refused
 from patchq.importing.clone import Clone
-from patchq.merging import Merged
-from patchq.queue.baseline import CommitId, Sha256
+from patchq.queue.baseline import BaselineForm, CommitId, Sha256
 from patchq.queuejournal import journal_folder
 from patchq.rebase.candidate import Candidate
 from patchq.rebase.carry import Fate
@@ -26,8 +25,8 @@ from patchq.store.objects import IDENTITY
 from patchq.store.trees import Entry
 from patchq.workcopy import create
 
-_MARKER = re.compile(rb"^(?:<{7}|>{7}|\|{7})(?: |$)", re.MULTILINE)
-_LABELS = re.compile(rb"^(<{7}|>{7}) [0-9a-f]{40}(?=[:\r\n]|$)", re.MULTILINE)
+_MARKER = rb"(?m)^(?:<{7}|>{7}|\|{7})(?: |$)"
+_LABELS = rb"(?m)^(<{7}|>{7}) [0-9a-f]{40}(?=[:\r\n]|$)"
 
 
 class Decided(Document):
@@ -56,19 +55,26 @@ class Stopped(Document):
 
 
 class Session(Document):
-    """The state of a rebase. `seen` are the digests of the queue's files when it began."""
+    """The state of a rebase. `seen` are the digests of the queue's files when it began, `commits` the baseline in each
+    form, `written` those of the files that the queue was about to be written with (None: gone)."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: One = Field(default=1, alias="schema")
     upstream: str
     to: str
     alias: str
     seen: dict[str, Sha256]
+    commits: dict[BaselineForm, CommitId] = {}
+    written: dict[str, Sha256 | None] = {}
     decided: tuple[Decided, ...] = ()
     stopped: Stopped | None = None
 
     def with_decision(self, decided: Decided) -> Session:
         """The session with one more patch decided."""
         return self.model_copy(update={"decided": (*self.decided, decided), "stopped": None})
+
+    def is_written(self, digests: Mapping[str, str]) -> bool:
+        """Whether the queue, whose files have these digests now, was written by this rebase."""
+        return bool(self.written) and all(digests.get(path) == digest for path, digest in self.written.items())
 
 
 @dataclass(frozen=True)
@@ -91,20 +97,33 @@ class Desk:
         """The rebase under way, if there is one."""
         return load_json(self.state, Session) if self.state.exists() else None
 
+    def settle(self, digests: Mapping[str, str]) -> bool:
+        """Put away a rebase that was interrupted when the queue, whose files have these digests now, was written;
+        returns whether there was one."""
+        session = self.load()
+        if session is None or not session.is_written(digests):
+            return False
+        self.clear()
+        return True
+
     def save(self, session: Session) -> None:
         write_atomic(self.state, to_json(session.model_dump(by_alias=True, mode="json")))
 
     def clear(self) -> None:
         """Forget the rebase and its scratch copy."""
-        shutil.rmtree(self.copy, ignore_errors=True)
+        self._remove_copy()
         self.state.unlink(missing_ok=True)
+
+    def _remove_copy(self) -> None:
+        if self.copy.exists():
+            shutil.rmtree(self.copy)
 
     def show(self, store: Store, candidate: Candidate, ours: str, merged: Merged, name: str) -> str:
         """Make the scratch copy: `ours` is committed, the merged files lie in the work tree, conflicts with markers.
 
         Returns the tree that lies there.
         """
-        shutil.rmtree(self.copy, ignore_errors=True)
+        self._remove_copy()
         shown = _relabelled(store, merged, candidate.label, name)
         time = candidate.base.committed
         message = f"{self.upstream} {candidate.label}, with what comes before {name}\n".encode()
@@ -133,7 +152,7 @@ class Desk:
 
     def _markers(self, path: str) -> list[str]:
         data = (self.copy / path).read_bytes()
-        found = _MARKER.search(data)
+        found = re.search(_MARKER, data)
         return [f"{self.copy / path}:{data.count(bytes([10]), 0, found.start()) + 1}"] if found else []
 
 
@@ -149,7 +168,7 @@ def _relabelled(store: Store, merged: Merged, ours: str, theirs: str) -> str:
     changes: dict[str, Entry | None] = {}
     for path, entry in _files(store, merged).items():
         data = store.read(entry.id, "blob")
-        new = _LABELS.sub(lambda found: found[1] + b" " + labels[found[1]], data)
+        new = re.sub(_LABELS, lambda found: found[1] + b" " + labels[found[1]], data)
         if new != data:
             changes[path] = Entry(entry.mode, store.write("blob", new))
     return store.update_tree(merged.tree, changes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from patchq.conditions import broken
 from patchq.engine import Base, Engine, Placed
+from patchq.engine.conditions import broken
 from patchq.patch import Patch, parse_patch
 from patchq.queue.baseline import BaselineForm
 from patchq.queue.load import Queue, QueuedPatch, Upstream
@@ -89,7 +89,7 @@ class Way:
     def doubts(self, queued: QueuedPatch, new: Patch, tree: str) -> tuple[str, ...]:
         """What a moved patch imports and is not there, and what its header says and does not hold in `tree`."""
         store = self.engine.store
-        unheld = broken(store, tree, (replace(queued, patch=new),))
+        unheld = broken(store, tree, (queued,))  # its header stays
         told = (f"{problem.where}: {problem.what.removeprefix(queued.name).strip()}" for problem in unheld)
         return (*missing_modules(store, new, self.upstream.baseline, tree), *told)
 

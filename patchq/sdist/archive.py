@@ -15,7 +15,6 @@ import re
 import stat
 import sys
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import IO, Any, Literal
 
 from patchq.document import read_regular
 from patchq.errors import Invalid, PatchqError
+from patchq.exclusive import unnamed
 
 MAX_BYTES = 512 << 20
 MAX_MEMBERS = 50_000
@@ -37,7 +37,7 @@ Kind = Literal["file", "folder", "link"]
 
 _KEYS: tuple[str, ...] = ("path", "linkpath", "size")
 _BLOCK = tarfile.BLOCKSIZE
-_RECORD = re.compile(rb"([1-9][0-9]{0,5}) ")
+_RECORD = rb"([1-9][0-9]{0,5}) "
 _EXTENSIONS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -80,7 +80,7 @@ def members(path: Path) -> Iterator[Member]:
         if data.startswith(b"PK\x03\x04"):
             yield from _zip_members(data, budget)
         else:
-            with tempfile.TemporaryFile() as unpacked:
+            with unnamed() as unpacked:
                 _decompress(data, unpacked, budget)
                 yield from _tar_members(unpacked, budget)
     except (PatchqError, GeneratorExit):
@@ -179,7 +179,7 @@ def _extension(header: tarfile.TarInfo, stream: IO[bytes], budget: _Budget) -> d
 def _pax_records(data: bytes, budget: _Budget) -> Iterator[tuple[str, str]]:
     """Records `LENGTH KEY=VALUE\\n`, in which LENGTH counts the whole record."""
     while data:
-        match = _RECORD.match(data)
+        match = re.match(_RECORD, data)
         length = int(match[1]) if match else 0
         record = data[:length]
         key, equals, value = record[match.end() if match else 0 : -1].partition(b"=")

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from patchq.errors import Invalid
-from patchq.patch.names import check_link, check_path
+from patchq.patch.names import check_link, check_path, leads_out
 from patchq.sdist.archive import Member, members
 
 _MAX_PARTS = 1_000_000
 _MAX_LINKS = 5_000
 _MAX_TARGET = 4095
 # Steps of one look-up, and names that it has to keep in mind: more than trees need, and an end to circles.
-_MAX_STEPS = 256
 
 Mode = Literal["100644", "100755", "120000"]
 
@@ -80,7 +79,7 @@ def _checked(named: Iterable[tuple[str, Member]], where: str) -> tuple[SourceFil
         parts += name.count("/") + 1
         if parts > _MAX_PARTS:
             raise Invalid(f"has names of more than {_MAX_PARTS} parts together", where=where)
-        if reason := check_path(name):
+        if reason := check_path(name) or ("contains a newline" if "\n" in name else None):
             raise _refusal(name, reason, where)
         if member.kind == "folder":
             folders.add(name)
@@ -113,30 +112,8 @@ def _check_links(links: Mapping[str, str], where: str) -> None:
         raise Invalid(f"has more than {_MAX_LINKS} symbolic links", where=where)
     for name, target in links.items():
         reason = "is too long" if len(target) > _MAX_TARGET else check_link(name, target)
-        if reason := reason or _follow(name, links):
+        if reason := reason or leads_out(name, links):
             raise _refusal(name, f"is a link that {reason}", where)
-
-
-def _follow(name: str, links: Mapping[str, str]) -> str | None:
-    """Why the link at `name` does not stay inside when all links on its way are followed; None if it does."""
-    at = name.split("/")[:-1]
-    ahead = links[name].split("/")[::-1]
-    for _ in range(_MAX_STEPS):
-        if not ahead:
-            return None
-        if len(at) + len(ahead) > _MAX_STEPS:
-            break
-        part = ahead.pop()
-        if part == "..":
-            if not at:
-                return "leads out of the tree through other links"
-            at.pop()
-        elif part not in ("", "."):
-            at.append(part)
-            if beyond := links.get("/".join(at)):
-                at.pop()
-                ahead.extend(beyond.split("/")[::-1])
-    return "never ends"
 
 
 def _refusal(name: str, reason: str, where: str) -> Invalid:

@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 from patchq.errors import Invalid, Problem
 from patchq.sdist.tree import SourceFile, read_tree
 
-_RECORD = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.dist-info/RECORD")
+_RECORD = r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.dist-info/RECORD"
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 
 
@@ -50,8 +50,9 @@ def _record_of(path: Path, files: Mapping[str, SourceFile]) -> str:
         name, version, *_ = parse_wheel_filename(path.name)
     except (InvalidWheelFilename, InvalidVersion) as error:
         raise Invalid(str(error), where=str(path)) from None
-    for found in filter(None, map(_RECORD.fullmatch, files)):
-        if canonicalize_name(found["name"]) == name and _is_version(found["version"], version):
+    for file in files:
+        found = re.fullmatch(_RECORD, file)
+        if found and canonicalize_name(found["name"]) == name and _is_version(found["version"], version):
             return found[0]
     raise Invalid(f"has no RECORD of {name} {version}", where=str(path))
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchq.exclusive import scratch
 from patchq.store.git import Git
 from patchq.store.index import read_index, write_index
 from patchq.store.objects import Store
 from patchq.store.trees import Entry
 
-_OFFSET = re.compile(r"Hunk #(\d+) succeeded at (\d+) \(offset (-?\d+) lines?\)")
-_CHECKING = re.compile(r"Checking patch .*\.\.\.$")
-_FAILED = re.compile(r"error: patch failed: (.*):(\d+)$")
+_OFFSET = r"Hunk #(\d+) succeeded at (\d+) \(offset (-?\d+) lines?\)"
+_CHECKING = r"Checking patch .*\.\.\.$"
+_FAILED = r"error: patch failed: (.*):(\d+)$"
 # What git searched for follows on lines of its own; a conflict shows it better.
-_BECAUSE = re.compile(r"error: (?!while searching for:)(.*)$")
+_BECAUSE = r"error: (?!while searching for:)(.*)$"
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Applier:
     @contextmanager
     def on(cls, store: Store) -> Iterator[Applier]:
         """An applier whose scratch folder goes when the block ends."""
-        with tempfile.TemporaryDirectory(prefix="patchq-") as scratch:
-            yield cls(store, Path(scratch).resolve())
+        with scratch() as room:
+            yield cls(store, room.resolve())
 
     def apply(self, diff: bytes, before: Mapping[str, Entry], *, strip: int = 1, reverse: bool = False) -> Applied:
         """Apply `diff` to the entries `before`. New blobs go to the store; nothing else is written."""
@@ -96,16 +96,16 @@ def _offsets(said: list[str], names: Sequence[str]) -> Iterator[Offset]:
     files = iter(names)
     path = ""
     for line in said:
-        if _CHECKING.match(line):
+        if re.match(_CHECKING, line):
             path = next(files, "")
-        elif found := _OFFSET.match(line):
+        elif found := re.match(_OFFSET, line):
             yield Offset(path, int(found[1]), int(found[2]), int(found[3]))
 
 
 def _failures(said: list[str]) -> tuple[tuple[str, int], ...]:
-    return tuple((found[1], int(found[2])) for line in said if (found := _FAILED.match(line)))
+    return tuple((found[1], int(found[2])) for line in said if (found := re.match(_FAILED, line)))
 
 
 def _reasons(said: list[str], code: int) -> tuple[str, ...]:
-    reasons = tuple(found[1] for line in said if (found := _BECAUSE.match(line)))
+    reasons = tuple(found[1] for line in said if (found := re.match(_BECAUSE, line)))
     return reasons or tuple(said[-1:]) or (f"git apply ended with {code}",)

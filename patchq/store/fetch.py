@@ -9,11 +9,12 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from patchq.errors import Invalid, Prevented, Refused
+from patchq.location import check_location
 from patchq.process import Outcome, run
-from patchq.store.git import last_line
+from patchq.store.git import UNWRITABLE, last_line
+from patchq.store.limits import check_tree
 from patchq.store.objects import Store
 
-SCHEMES = ("https", "ssh", "git", "file", "http")
 # What would lead git into another repository; configuration in variables is the user's own and stays.
 _STEERING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
              "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_CEILING_DIRECTORIES",
@@ -37,22 +38,6 @@ class Source:
         is_url = self.location.startswith("file://")
         place = Path(unquote(self.location.removeprefix("file://")) if is_url else self.location)
         return place.resolve() if place.exists() else None
-
-
-def check_location(location: str) -> str | None:
-    """Why `location` may not be handed to git, or None: option-like, a remote helper, credentials, a scheme."""
-    if not location or location.startswith("-"):
-        return "is empty or looks like an option"
-    if any(ord(char) < 32 or ord(char) == 127 for char in location):
-        return "holds a control character"
-    if "::" in location.split("/", 1)[0]:
-        return "names a remote helper"
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)", location)
-    if scheme and scheme[1].lower() not in SCHEMES:
-        return f"has the scheme {scheme[1]!r}; allowed are {', '.join(SCHEMES)}"
-    if scheme and re.search(r":[^@]*@", scheme[2]):
-        return "holds a password; leave that to git's credential helper"
-    return None
 
 
 def keep_ref(commit: str) -> str:
@@ -87,6 +72,10 @@ def fetch_commit(store: Store, source: Source, commit: str, *, history: bool = F
              *depth, location, f"{commit}:{keep_ref(commit)}")  # fmt: skip
     outcome = store.git.try_run(fetch) if source.path else _fetch_by_network(store, fetch)
     if not outcome.ok:
+        if (said := last_line(outcome)).endswith(UNWRITABLE):
+            raise Prevented(
+                f"{source.name}: the baseline {commit[:12]} cannot be kept: {said}", where=str(store.folder)
+            )
         raise Prevented(_reason(source, location, commit, outcome), hint=f"name one: --source {source.name}=PATH|URL")
     _check_kind(store, source, commit)
 
@@ -95,6 +84,11 @@ def _check_kind(store: Store, source: Source, identity: str) -> None:
     """Full ids name tags and trees as well; such a one is not kept."""
     kind = store.git.line(("cat-file", "-t", identity))
     if kind == "commit":
+        try:
+            check_tree(store, identity, source.location)
+        except Refused:
+            store.git.run(("update-ref", "-d", keep_ref(identity)))
+            raise
         return
     peeled = store.git.try_run(("rev-parse", "--verify", "--quiet", f"{identity}^{{commit}}"))
     store.git.run(("update-ref", "-d", keep_ref(identity)))
@@ -105,7 +99,10 @@ def _check_kind(store: Store, source: Source, identity: str) -> None:
 def _fetch_by_network(store: Store, fetch: tuple[str, ...]) -> Outcome:
     inherited = {key: value for key, value in os.environ.items() if key not in _STEERING}
     environment = {**inherited, "GIT_DIR": str(store.folder), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    return run(("git", *_GUARDS, *fetch), env=environment, cwd=store.folder, timeout=1800)
+    with store.git.noted() as (kept, ended):
+        outcome = run(("git", *_GUARDS, *fetch), env=environment, cwd=store.folder, timeout=1800, kept=kept)
+        ended(outcome)
+    return outcome
 
 
 def _reason(source: Source, location: str, commit: str, outcome: Outcome) -> str:

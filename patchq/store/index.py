@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from patchq.document import write_file
 from patchq.errors import Prevented
 from patchq.store.trees import Entry
 
@@ -32,7 +33,7 @@ def write_index(path: Path, entries: Mapping[str, Entry]) -> None:
         entry = entries[os.fsdecode(name)]
         packed = _ENTRY.pack(int(entry.mode, 8), bytes.fromhex(entry.id), min(len(name), _MAX_NAME)) + name
         body += packed + b"\0" * (8 - len(packed) % 8)
-    path.write_bytes(body + hashlib.sha1(body, usedforsecurity=False).digest())
+    write_file(path, body + hashlib.sha1(body, usedforsecurity=False).digest())
 
 
 def read_index(path: Path) -> dict[str, Entry]:

@@ -11,15 +11,15 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 FOLDER = "40000"
 GITLINK = "160000"
 SYMLINK = "120000"
-_ENTRY = re.compile(rb"(\d+) ([^\0]+)\0(.{20})", re.DOTALL)
+_ENTRY = rb"(?s)(\d+) ([^\0]+)\0(.{20})"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """What a path is in a tree: its git mode ("100644", "100755", "120000", "160000", "40000") and object id."""
 
     mode: str
@@ -48,7 +48,9 @@ def blob_id(data: bytes) -> str:
 
 def parse_tree(data: bytes) -> dict[str, Entry]:
     """A tree object's bytes as name → entry, names decoded with surrogateescape."""
-    return {os.fsdecode(name): Entry(mode.decode(), identity.hex()) for mode, name, identity in _ENTRY.findall(data)}
+    return {
+        os.fsdecode(name): Entry(mode.decode(), identity.hex()) for mode, name, identity in re.findall(_ENTRY, data)
+    }
 
 
 def format_tree(entries: Mapping[str, Entry]) -> bytes:

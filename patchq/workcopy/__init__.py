@@ -5,6 +5,7 @@ from patchq.workcopy.digest import digest_folder
 from patchq.workcopy.drift import Drift
 from patchq.workcopy.inspection import Inspection, inspect
 from patchq.workcopy.places import clear_current, current, move_current, set_aside
+from patchq.workcopy.strangers import strangers
 
 __all__ = [
     "Drift",
@@ -16,4 +17,5 @@ __all__ = [
     "inspect",
     "move_current",
     "set_aside",
+    "strangers",
 ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from patchq.document import write_file
 from patchq.errors import Prevented
 from patchq.store import Store
 from patchq.workcopy.places import building
@@ -39,9 +40,7 @@ def _check_out(repository: Repository, baseline: str) -> None:
     """Write the git directory, then let git fill the work tree, so that its index knows all files' times."""
     files = repository.fixed_files() | repository.first_files(baseline)
     for path, content in files.items():
-        place = repository.git_dir / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
+        write_file(repository.git_dir / path, content)
     if repository.path:
         (repository.work_tree / ".git").write_bytes(repository.gitfile)
     repository.git.run(("read-tree", "--reset", "-u", repository.commit), cwd=repository.work_tree)

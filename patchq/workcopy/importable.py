@@ -17,7 +17,7 @@ CACHE = "__pycache__"
 _SUFFIXES = (".py", ".so", ".pyd")
 _HEADER = struct.Struct("<4xLLL")
 _HASHED = 1
-_CACHED = re.compile(r"(.+)\.[^.]+?(\.opt-[^.]*)?\.pyc")
+_CACHED = r"(.+)\.[^.]+?(\.opt-[^.]*)?\.pyc"
 
 
 def why_importable(name: str, siblings: Container[str]) -> str:
@@ -57,7 +57,7 @@ def loadable(cache: int, name: str, sources: int) -> bool:
     `cache` and `sources` are open folders. True for a timestamp `.pyc` that records the source's very time
     and size, for any that is bound to its source by a hash or by nothing, and for one that cannot be read.
     """
-    found = _CACHED.fullmatch(name)
+    found = re.fullmatch(_CACHED, name)
     if not found:
         return False
     try:

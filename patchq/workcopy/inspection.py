@@ -51,6 +51,8 @@ def inspect(
     `importable_roots` are folders below the copy that stand on the import path; the copy's top level counts
     always. Raises `Prevented` or `Refused` when the store lacks or has damaged what is due.
     """
+    if folder.is_symlink():  # who made it a link can lead it elsewhere once it has been looked at
+        return Inspection((Drift("", "type", "a folder is due here, and not a link"),), ())
     folder = folder.resolve()
     expected = tuple(repositories(store, folder, commit, submodules))
     walk = _Walk(store, folder, submodules, importable_roots)
@@ -89,6 +91,9 @@ class _Walk:
             found = {item.name: item for item in listing}
         if not prefix or prefix[:-1] in self._submodules:
             found.pop(".git", None)
+        elif entries and ".git" in found:
+            del found[".git"]
+            self.note(f"{prefix}.git", "git", "git would take this folder for a repository of its own")
         names = frozenset(found)
         for name, entry in entries.items():
             item = found.pop(name, None)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
 from patchq.document import sync_folder, write_atomic
 from patchq.errors import Prevented, Refused
+from patchq.exclusive import alone_in, room_in
 from patchq.workcopy.repository import alternates
 
 _CURRENT = "current"
@@ -23,26 +21,11 @@ _NEW = ".new-"
 
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """A room for the block to build in, beside `folder`; at the end it becomes `folder` by one rename.
-
-    Whatever ends the block early, the room goes. Rooms that a killed process left are removed first: an owner
-    holds a lock on its room, which the kernel drops with the process.
-    """
-    parent = folder.parent
-    with _named_errors(folder):
-        parent.mkdir(parents=True, exist_ok=True)
-        with _locked(parent):
-            _remove_leftovers(parent)
-            room = parent / f"{_NEW}{secrets.token_hex(8)}"
-            room.mkdir()
-            owner = _lock(room, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        try:
-            yield room
-            room.rename(folder)
-            sync_folder(parent)
-        finally:
-            shutil.rmtree(room, ignore_errors=True)
-            os.close(owner)
+    """A room for the block to build in, beside `folder`; at the end it becomes `folder` by one rename."""
+    with _named_errors(folder), room_in(folder.parent) as room:
+        yield room
+        room.rename(folder)
+        sync_folder(folder.parent)
 
 
 def move_current(upstream_folder: Path, commit: str) -> None:
@@ -50,7 +33,7 @@ def move_current(upstream_folder: Path, commit: str) -> None:
     if not (upstream_folder / commit).is_dir():
         raise Prevented("there is no such work copy", where=str(upstream_folder / commit))
     link = upstream_folder / f"{_NEW}{_CURRENT}"
-    with _named_errors(upstream_folder / _CURRENT), _locked(upstream_folder):
+    with _named_errors(upstream_folder / _CURRENT), alone_in(upstream_folder):
         link.unlink(missing_ok=True)
         link.symlink_to(commit)
         link.replace(upstream_folder / _CURRENT)
@@ -59,7 +42,7 @@ def move_current(upstream_folder: Path, commit: str) -> None:
 
 def clear_current(upstream_folder: Path) -> None:
     """Let `current` name nothing, as before the first apply."""
-    with _named_errors(upstream_folder / _CURRENT), _locked(upstream_folder):
+    with _named_errors(upstream_folder / _CURRENT), alone_in(upstream_folder):
         (upstream_folder / _CURRENT).unlink(missing_ok=True)
         sync_folder(upstream_folder)
 
@@ -106,35 +89,6 @@ def _borrowed(folder: Path) -> Iterator[tuple[Path, Path]]:
             objects = listed.parent.parent
             store = (objects / os.fsdecode(listed.read_bytes()).rstrip("\n")).resolve().parent
             yield objects.parent.relative_to(folder), store
-
-
-def _remove_leftovers(parent: Path) -> None:
-    for room in parent.glob(f"{_NEW}*"):
-        with suppress(OSError):
-            owner = _lock(room, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(room, ignore_errors=True)
-            os.close(owner)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Alone in `folder` for the block; all such blocks are short."""
-    owner = _lock(folder.resolve(), fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        os.close(owner)
-
-
-def _lock(folder: Path, how: int) -> int:
-    """Lock a folder and return the descriptor that holds the lock until it is closed."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, how)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from hostile import be_hostile
 from verl_source import BASELINE, verl_source
 from world import contents, git, patchq
 
-from patchq.store import Source, Store, fetch_commit, read_bundle_file, write_bundle_file
+from patchq.store import BundleFile, Source, Store, fetch_commit, read_bundle_file, write_bundle_files
 
 pytestmark = pytest.mark.upstream
 
@@ -51,7 +51,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bundle file from the clone as it is."""
     folder = tmp_path_factory.mktemp("expected")
-    write_bundle_file(store_from(folder / "store", verl_source()), folder / "verl.bundle", BASELINE)
+    write_bundle_files(store_from(folder / "store", verl_source()), [BundleFile(folder / "verl.bundle", BASELINE)])
     return (folder / "verl.bundle").read_bytes()
 
 
@@ -79,7 +79,7 @@ def test_differently_packed_clones_give_the_same_file(
 ) -> None:
     clone = shutil.copytree(small, tmp_path / "clone")
     PACKINGS[packing](clone)
-    write_bundle_file(store_from(tmp_path / "store", clone), tmp_path / "x.bundle", BASELINE)
+    write_bundle_files(store_from(tmp_path / "store", clone), [BundleFile(tmp_path / "x.bundle", BASELINE)])
     assert (tmp_path / "x.bundle").read_bytes() == expected
 
 
@@ -87,7 +87,7 @@ def test_a_store_with_the_whole_history_and_bitmaps_gives_the_same_file(expected
     store = store_from(tmp_path / "store", verl_source(), history=True)
     git(store.folder, "--git-dir=.", "repack", "-adbq")
     assert list(store.folder.glob("objects/pack/*.bitmap"))
-    write_bundle_file(store, tmp_path / "x.bundle", BASELINE)
+    write_bundle_files(store, [BundleFile(tmp_path / "x.bundle", BASELINE)])
     assert (tmp_path / "x.bundle").read_bytes() == expected
 
 

@@ -133,7 +133,7 @@ def parsed(number: int, diff: bytes) -> Patch | tuple[str, ...]:
 
 
 def placed(engine: Engine, base: Base, patch: Patch) -> Placed:
-    (step,) = engine.apply(base, [QueuedPatch("verl", SeriesEntry(patch.name.partition("/")[2]), patch)])
+    (step,) = engine.apply(base, [QueuedPatch("verl", SeriesEntry(patch.name.partition("/")[2]), patch.data)])
     return step
 
 

@@ -13,7 +13,6 @@ import venv
 from pathlib import Path
 
 import pytest
-from training import training_python
 
 from patchq.commands.apply import apply
 from patchq.commands.lock import lock
@@ -56,10 +55,11 @@ print(json.dumps(answer))
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(training: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment of its own: the packages of the training environment, and DeepSpeed as a copy to be patched."""
-    base = training_python(tmp_path_factory.getbasetemp() / "training")
-    found = subprocess.check_output([base, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True)
+    found = subprocess.check_output(
+        [training, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
+    )
     packages = Path(found.strip())
     if not list(packages.glob("deepspeed-0.18.4.dist-info")):
         pytest.skip("the training environment has no DeepSpeed 0.18.4")

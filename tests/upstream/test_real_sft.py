@@ -9,13 +9,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from training import AUDIO, MODEL, RANKS_SPEAK, training_python
+from training import AUDIO, MODEL, RANKS_SPEAK
 
 from patchq.commands.apply import apply
 from patchq.commands.lock import lock
 from patchq.commands.place import Place
 from patchq.commands.smoke import smoke
-from patchq.record import read_record
+from patchq.evidence.record import read_record
 from patchq.report import State, worst
 
 pytestmark = pytest.mark.upstream
@@ -72,10 +72,9 @@ environments:
 
 
 @pytest.fixture(scope="module")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def room(training: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model, its data, a configuration, and a vendor profile that adds to the import path."""
     room = tmp_path_factory.mktemp("sft")
-    python = training_python(tmp_path_factory.getbasetemp() / "training")
     for path, text in {"torchaudio.py": AUDIO, "sitecustomize.py": RANKS_SPEAK}.items():
         (room / "stubs").mkdir(exist_ok=True)
         (room / "stubs" / path).write_text(text)
@@ -87,8 +86,8 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (room / "data/tiny.json").write_text(json.dumps(rows))
     (room / "data/dataset_info.json").write_text(json.dumps({"tiny": {"file_name": "tiny.json"}}))
-    subprocess.run([python, "-c", MODEL, room / "model"], check=True, capture_output=True)
-    (room / "python").write_text(str(python))
+    subprocess.run([training, "-c", MODEL, room / "model"], check=True, capture_output=True)
+    (room / "python").write_text(str(training))
     return room
 
 

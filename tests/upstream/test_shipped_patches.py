@@ -1,123 +1,31 @@
 """Each shipped patch, alone on its baseline: its CPU tests fail without it and pass with it; and every subset of an
-upstream's patches applies. Trees, work copies and test runs are made the way `apply` makes them.
+upstream's patches applies.
 
-The sdists need nothing but this interpreter's pytest (what needs torch is then not run). verl needs a clone in
-VERL_SOURCE, its tests also an interpreter with what verl imports, in PATCHQ_TEST_VERL_PYTHON.
+The sdists need nothing but this interpreter's pytest (what needs torch is then not run).
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-from verl_source import verl_source
+from workshop import QUEUE, Workshop, python_for, workshop_in
 
-from patchq.conditions import broken
 from patchq.engine import Base, Engine
-from patchq.launch import Launch
-from patchq.privatepytest import private_pytest
-from patchq.proof import Prover
-from patchq.queue.host import Host
-from patchq.queue.load import QueuedPatch, load_queue
-from patchq.record import Evidence
-from patchq.report import State, Step
-from patchq.sources import Sources
-from patchq.store import Source, Store, fetch_commit
-from patchq.workarea import WorkArea
-from patchq.workcopy import create
+from patchq.engine.conditions import broken
+from patchq.queue.load import QueuedPatch
 
 pytestmark = pytest.mark.upstream
 
-QUEUE = load_queue(Path(__file__).resolve().parents[2] / "series")
 PATCHES = [queued for upstream in QUEUE.upstreams.values() for queued in upstream.patches]
-VERL_PYTHON = os.environ.get("PATCHQ_TEST_VERL_PYTHON")  # read here: tests run without PATCHQ_ variables
 EVERY_PATCH = pytest.mark.parametrize("queued", PATCHES, ids=lambda queued: queued.name)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the CPU tests of some files said: tests by how they ended, and all that they printed."""
-
-    failed: tuple[str, ...]
-    passed: frozenset[str]
-    output: str
-
-    @classmethod
-    def of(cls, steps: Sequence[Step], output: str) -> Outcome:
-        passed = (test for step in steps if step.state is State.PASSED for test in step.data["tests"])
-        failed = (f"{step.name}: {step.summary}" for step in steps if step.state is State.FAILED)
-        return cls(tuple(failed), frozenset(passed), output)
-
-
-@dataclass(frozen=True)
-class Workshop:
-    """A work area of its own, with baselines, patched work copies and what the tests said in them."""
-
-    area: WorkArea
-    engine: Engine
-    bases: dict[str, Base] = field(default_factory=dict)
-    known: dict[tuple[str, str, tuple[str, ...]], Outcome] = field(default_factory=dict)
-
-    def base(self, upstream: str) -> Base:
-        """The baseline in the store: the sdist where there is one, else the commit in the clone."""
-        if upstream not in self.bases:
-            store, baseline = self.engine.store, QUEUE.upstream(upstream).baseline
-            if baseline.sdist:
-                self.bases[upstream] = Sources(store, Host.here()).base(QUEUE.upstream(upstream), "sdist")
-            else:
-                assert baseline.git
-                fetch_commit(store, Source(upstream, str(verl_source())), baseline.git.commit)
-                self.bases[upstream] = Base.of(store, baseline.git.commit)
-        return self.bases[upstream]
-
-    def tested(self, upstream: str, patches: Sequence[QueuedPatch], files: Sequence[str]) -> Outcome:
-        """Run test files in one pytest process on a work copy of the baseline with `patches`."""
-        base = self.base(upstream)
-        placed = self.engine.apply(base, patches)
-        assert all(step.ok for step in placed)
-        commit = placed[-1].commit if placed else base.commit
-        key = (upstream, commit, tuple(files))
-        if key not in self.known:
-            self.known[key] = self._tested(upstream, self._copy(upstream, base, commit), files)
-        return self.known[key]
-
-    def _copy(self, upstream: str, base: Base, commit: str) -> Path:
-        folder = self.area.copy(upstream, commit)
-        return folder if folder.exists() else create(self.engine.store, commit, base.commit, folder)
-
-    def _tested(self, upstream: str, copy: Path, files: Sequence[str]) -> Outcome:
-        root = (copy / QUEUE.upstream(upstream).baseline.root).absolute()
-        launch = Launch(
-            title=upstream,
-            python=python_for(upstream),
-            profile="",
-            import_roots=(root,),
-            pycache=self.area.pycache,
-            ray_folder=self.area.ray_folder(),
-        )
-        prover = Prover("test", launch, frozenset(), Evidence())
-        data = {path: QUEUE.files[f"{upstream}/{path}"] for path in files}
-        steps = prover.tests(upstream, data, private_pytest(self.area))
-        return Outcome.of(steps, "".join(map(str, prover.evidence.logs.values())))
-
-
-def python_for(upstream: str) -> Path:
-    if upstream != "verl":
-        return Path(sys.executable)
-    if not VERL_PYTHON:
-        pytest.skip("PATCHQ_TEST_VERL_PYTHON names no interpreter with what verl imports")
-    return Path(VERL_PYTHON)
 
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
-    area = WorkArea(tmp_path_factory.mktemp("shipped"))
-    with Engine.on(Store.open(area.store)) as engine:
-        yield Workshop(area, engine)
+    with workshop_in(tmp_path_factory.mktemp("shipped")) as made:
+        yield made
 
 
 @EVERY_PATCH

@@ -1,4 +1,5 @@
-"""A training environment for CPUs: built from the package index once a session, or named by TRAINING_PYTHON."""
+"""A training environment for CPUs: built from the package index once a session, or named by
+PATCHQ_TEST_TRAINING_PYTHON. One with what verl imports is named by PATCHQ_TEST_VERL_PYTHON, and never built here."""
 
 from __future__ import annotations
 
@@ -10,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from patchq.exclusive import exclusive
+
+# Read here: tests run without PATCHQ_ variables.
+TRAINING_PYTHON, VERL_PYTHON = (os.environ.get(f"PATCHQ_TEST_{name}_PYTHON") for name in ("TRAINING", "VERL"))
 # torch first and by its exact version: anything looser brings gigabytes of CUDA.
 TORCH = "torch==2.13.0"
 LLAMAFACTORY = (
@@ -18,6 +23,7 @@ LLAMAFACTORY = (
     "sentencepiece", "tiktoken", "modelscope", "hf-transfer", "safetensors", "av>=10.0.0,<=16.0.0", "fire",
     "omegaconf", "packaging", "protobuf", "pyyaml", "pydantic", "uvicorn", "fastapi", "sse-starlette",
     "matplotlib>=3.7.0", "setuptools", "wheel", "ninja", "hjson", "py-cpuinfo", "msgpack", "psutil",
+    "ray[default]>=2.41", "pyarrow>=19.0.0",
 )  # fmt: skip
 DEEPSPEED = "deepspeed==0.18.4"
 
@@ -58,20 +64,28 @@ Qwen3ForCausalLM(config).save_pretrained(sys.argv[1])
 """
 
 
-def training_python(folder: Path) -> Path:
-    """The interpreter; skips, with the reason, where the environment cannot be built."""
-    if named := os.environ.get("TRAINING_PYTHON"):
-        return Path(named)
-    python = folder / "bin/python"
-    if not (folder / "built").exists():
-        if not (3, 10) <= sys.version_info[:2] <= (3, 13):
-            pytest.skip("the training packages have no wheels for this Python")
-        venv.create(folder, with_pip=True)
-        for words in ([TORCH], list(LLAMAFACTORY), ["--no-build-isolation", "--no-deps", DEEPSPEED]):
-            pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words]
-            done = subprocess.run(pip, capture_output=True, text=True, check=False)
-            if done.returncode:
-                said = (done.stderr or done.stdout).strip().splitlines()[-1:]
-                pytest.skip(f"the training environment cannot be built: pip install {words[0]}: {said}")
-        (folder / "built").touch()
-    return python
+def training_python(room: Path) -> Path:
+    """The interpreter, built below `room` by the first who asks; skips, with the reason, where it cannot be built."""
+    if TRAINING_PYTHON:
+        return Path(TRAINING_PYTHON)
+    folder, said = room / "training", room / "training.txt"
+    with exclusive(room / "training.lock", "pytest", free="the training environment", wait=3600):
+        if not said.exists():
+            said.write_text(_built(folder))
+    if why := said.read_text():
+        pytest.skip(f"the training environment cannot be built: {why}")
+    return folder / "bin/python"
+
+
+def _built(folder: Path) -> str:
+    """Build the environment; why that failed, in a line, or nothing."""
+    if not (3, 10) <= sys.version_info[:2] <= (3, 13):
+        return "the training packages have no wheels for this Python"
+    venv.create(folder, with_pip=True)
+    for words in ([TORCH], list(LLAMAFACTORY), ["--no-build-isolation", "--no-deps", DEEPSPEED]):
+        pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words]
+        done = subprocess.run(pip, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+            return f"pip install {words[0]}: {said[0]}"
+    return ""

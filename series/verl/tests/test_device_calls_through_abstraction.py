@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.needs("torch", "transformers", "ray", "tensordict", "zmq", "pydantic")
+pytestmark = pytest.mark.needs("torch", "transformers", "ray", "tensordict", "zmq", "pydantic", "uvicorn", "fastapi")
 
 PROBE = """
 import asyncio, contextlib, importlib.abc, importlib.machinery, importlib.util, json, sys, types

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.needs("torch", "ray", "tensordict", "transformers", "omegaconf")
+pytestmark = pytest.mark.needs("torch", "ray", "tensordict", "transformers", "omegaconf", "uvicorn", "fastapi")
 
 FLAG = "--disable_custom_all_reduce"
 ENGINE_KWARGS: dict[str, Any] = {

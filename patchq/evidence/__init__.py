@@ -1,0 +1,1 @@
+"""Write-once records, their comparison and page, and the root cause in a log."""
